@@ -1,0 +1,2 @@
+//! Prints the CRD.
+fn main() {}

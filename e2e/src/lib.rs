@@ -1,0 +1,1 @@
+//! A real cluster and the scenarios that run on it.

@@ -1,0 +1,1 @@
+//! Leadership through a Kubernetes Lease (design: leadership and fencing).

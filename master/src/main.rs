@@ -1,0 +1,3 @@
+//! `mooncake-master`: the program.
+
+fn main() {}

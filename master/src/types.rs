@@ -1,0 +1,275 @@
+//! The core's own vocabulary: identifiers, requests and answers, in terms of no wire format.
+
+use smallvec::SmallVec;
+use std::{fmt, sync::Arc, time::Duration};
+
+/// A 128-bit identifier as Mooncake makes them; text form `first-second`, decimal.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[allow(missing_docs)]
+pub struct Uuid {
+    pub first: u64,
+    pub second: u64,
+}
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.second)
+    }
+}
+
+impl fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A client process, by the id that it chose for itself.
+pub type ClientId = Uuid;
+/// A mounted segment, by the id that its client chose.
+pub type SegmentId = Uuid;
+
+/// The kind of a replica (facts §2.3). `All` is an argument only and means Memory + NoF + Dfs for an End.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[allow(missing_docs)]
+pub enum ReplicaType {
+    Memory,
+    Disk,
+    LocalDisk,
+    NofSsd,
+    All,
+    Dfs,
+}
+
+impl ReplicaType {
+    /// From the number on the wire.
+    pub const fn from_number(number: i32) -> Option<ReplicaType> {
+        Some(match number {
+            0 => ReplicaType::Memory,
+            1 => ReplicaType::Disk,
+            2 => ReplicaType::LocalDisk,
+            3 => ReplicaType::NofSsd,
+            4 => ReplicaType::All,
+            100 => ReplicaType::Dfs,
+            _ => return None,
+        })
+    }
+}
+
+/// Where a replica stands in its life (facts §2.4); the numbers are the wire's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum ReplicaStatus {
+    Processing = 2,
+    Complete = 3,
+}
+
+/// The answer to a Ping (facts §4 of the wire notes); the numbers are the wire's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum ClientStatus {
+    Ok = 1,
+    NeedRemount = 2,
+}
+
+/// What a writer asks about the soft pin of its object (facts §3.6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+#[allow(missing_docs)]
+pub enum SoftPinAction {
+    #[default]
+    Preserve,
+    Enable,
+    Disable,
+}
+
+/// How an object is to be placed (facts §2.6). Strings are borrowed from the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicateConfig<'a> {
+    /// Memory replicas wanted; best effort, at least one is placed.
+    pub replica_num: u64,
+    /// NoF replicas; anything but 0 is refused, this master has no NoF.
+    pub nof_replica_num: u64,
+    /// DFS replicas; anything but 0 is refused, this master has no DFS.
+    pub dfs_replica_num: u64,
+    /// What happens to the soft pin.
+    pub soft_pin_action: SoftPinAction,
+    /// Time of the soft pin, milliseconds.
+    pub soft_pin_ttl_ms: Option<u64>,
+    /// Never evict this object.
+    pub with_hard_pin: bool,
+    /// Segment names to try first, in order.
+    pub preferred_segments: SmallVec<[&'a [u8]; 2]>,
+    /// The same, deprecated; used alone if not empty.
+    pub preferred_segment: &'a [u8],
+    /// Prefer segments on the writer's host.
+    pub prefer_alloc_in_same_node: bool,
+    /// `ObjectDataType`, passed through.
+    pub data_type: u8,
+    /// The writer's host.
+    pub host_id: &'a [u8],
+    /// Group of the object at hand, empty for none. A batch sets it per key.
+    pub group_id: &'a [u8],
+}
+
+impl Default for ReplicateConfig<'_> {
+    fn default() -> Self {
+        ReplicateConfig {
+            replica_num: 1,
+            nof_replica_num: 0,
+            dfs_replica_num: 0,
+            soft_pin_action: SoftPinAction::Preserve,
+            soft_pin_ttl_ms: None,
+            with_hard_pin: false,
+            preferred_segments: SmallVec::new(),
+            preferred_segment: b"",
+            prefer_alloc_in_same_node: false,
+            data_type: 0,
+            host_id: b"",
+            group_id: b"",
+        }
+    }
+}
+
+/// A PutStart or UpsertStart of one key.
+#[derive(Clone, Debug)]
+pub struct PutStart<'a> {
+    /// The writer, the only one that may End or Revoke.
+    pub client: ClientId,
+    /// The key, any bytes but not empty.
+    pub key: &'a [u8],
+    /// Bytes of the value, at least 1.
+    pub slice_length: u64,
+    /// Placement.
+    pub config: &'a ReplicateConfig<'a>,
+}
+
+/// A range of memory that a client offers to the pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentSpec {
+    /// Chosen by the client.
+    pub id: SegmentId,
+    /// Usually the host:port of its transfer engine; several segments may share one.
+    pub name: Arc<[u8]>,
+    /// First address, in the client's address space.
+    pub base: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Where its memory is reached.
+    pub te_endpoint: Arc<[u8]>,
+    /// `tcp`, `rdma`, ...
+    pub protocol: Arc<[u8]>,
+    /// The host, for placement; may be empty.
+    pub host_id: Arc<[u8]>,
+}
+
+/// One replica as a client sees it.
+#[derive(Clone, Debug)]
+pub struct ReplicaDescriptor {
+    /// Unique in the process.
+    pub id: u64,
+    /// Processing in the answer to a Start, Complete in the answer to a read.
+    pub status: ReplicaStatus,
+    /// First byte, in the owner's address space.
+    pub address: u64,
+    /// Bytes of the value.
+    pub size: u64,
+    /// The segment in which it lies: its endpoint and protocol.
+    pub segment: Arc<SegmentSpec>,
+}
+
+/// The replicas of one object; nearly always one.
+pub type Replicas = SmallVec<[ReplicaDescriptor; 1]>;
+
+/// The answer to GetReplicaList.
+#[derive(Clone, Debug)]
+pub struct ReplicaList {
+    /// Readable replicas, at least one.
+    pub replicas: Replicas,
+    /// The read lease that was granted, milliseconds.
+    pub lease_ttl_ms: u64,
+    /// What the writer said at its End.
+    pub object_checksum: Option<u64>,
+}
+
+/// Why an operation did not succeed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpError {
+    /// The lock of that shard is held: nothing was done, try again. The front end parks the request meanwhile;
+    /// a data thread never blocks on a shard.
+    Busy {
+        /// Index of the shard, 0 to 1023.
+        shard: u16,
+    },
+    /// Refused, with the code that the caller sees.
+    Failed(crate::error::ErrorCode),
+}
+
+impl From<crate::error::ErrorCode> for OpError {
+    fn from(code: crate::error::ErrorCode) -> OpError {
+        OpError::Failed(code)
+    }
+}
+
+/// The result of one non-blocking attempt.
+pub type Attempt<T> = Result<T, OpError>;
+
+/// How far a walk over all shards has come. A walk holds a shard for at most 64 keys, then comes back to its caller.
+#[derive(Clone, Debug, Default)]
+pub struct WalkCursor {
+    /// The next shard, 1024 at the end.
+    pub shard: u16,
+    /// Where to go on inside that shard; opaque.
+    pub position: u64,
+    /// Keys that the walk has acted on.
+    pub acted: u64,
+}
+
+/// Whether a walk is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Walk {
+    /// Call again with the same cursor, after letting others run.
+    More,
+    /// Every shard was visited.
+    Done,
+}
+
+/// How the core behaves; times are monotonic.
+#[derive(Clone, Debug)]
+pub struct CoreOptions {
+    /// `default_kv_lease_ttl`.
+    pub read_lease_ttl: Duration,
+    /// `default_kv_soft_pin_ttl`.
+    pub soft_pin_ttl: Duration,
+    /// `max_kv_soft_pin_ttl`.
+    pub max_soft_pin_ttl: Duration,
+    /// `put_start_discard_timeout_sec`: an unfinished put older than this may be replaced.
+    pub put_start_discard_timeout: Duration,
+    /// `put_start_release_timeout_sec`: its memory is reused after this.
+    pub put_start_release_timeout: Duration,
+    /// `client_active_ttl_sec`.
+    pub client_active_ttl: Duration,
+    /// `client_suspicion_ttl_sec`.
+    pub client_suspicion_ttl: Duration,
+    /// How long a segment that first becomes known by a ReMount takes no allocation (design §7): writers of an
+    /// earlier master may still be writing into it. max(read lease TTL of that master, put_start_discard_timeout).
+    pub remount_hold: Duration,
+    /// No client goes Offline before this much of serving time has passed (design §5).
+    pub offline_grace: Duration,
+}
+
+impl Default for CoreOptions {
+    fn default() -> Self {
+        CoreOptions {
+            read_lease_ttl: Duration::from_secs(10),
+            soft_pin_ttl: Duration::from_secs(1800),
+            max_soft_pin_ttl: Duration::from_secs(86_400),
+            put_start_discard_timeout: Duration::from_secs(30),
+            put_start_release_timeout: Duration::from_secs(600),
+            client_active_ttl: Duration::from_secs(10),
+            client_suspicion_ttl: Duration::from_secs(20),
+            remount_hold: Duration::from_secs(30),
+            offline_grace: Duration::from_secs(40),
+        }
+    }
+}

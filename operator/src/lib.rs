@@ -1,0 +1,1 @@
+//! The operator: observe, decide, build, apply, status.

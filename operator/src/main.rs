@@ -1,0 +1,2 @@
+//! The operator.
+fn main() {}
