@@ -1,1 +1,3 @@
-//! Filled in by its own landing.
+//! High availability: role, lease thread, and what the lease thread can do alone.
+
+pub mod connections;

@@ -1,0 +1,199 @@
+//! Every accepted connection, so that the lease thread alone can end them all at once (design §6.5, §6.8).
+
+use crate::lock::Mutex;
+use std::{
+    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+    sync::Arc,
+};
+
+/// The registry of open connections.
+///
+/// Invariant: a descriptor in the table is open and is the connection it was registered for. It is inserted before
+/// the connection is served and removed, under the lock, before the descriptor is closed (see [`Registered`]), and
+/// [`Connections::abort_all`] works under the same lock: it can never touch a descriptor number that was reused.
+/// Holders of the lock do a constant amount of work, so the lease thread never waits for a data thread's work.
+#[derive(Debug, Default)]
+pub struct Connections {
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    slots: Vec<Option<RawFd>>,
+    free: Vec<usize>,
+}
+
+impl Connections {
+    /// An empty registry.
+    pub fn new() -> Arc<Connections> {
+        Arc::new(Connections::default())
+    }
+
+    /// Registers the connection and takes ownership of it.
+    pub fn register<S: AsFd>(self: &Arc<Self>, stream: S) -> Registered<S> {
+        let fd = stream.as_fd().as_raw_fd();
+        let mut table = self.table.lock();
+        let slot = table.free.pop().unwrap_or_else(|| {
+            table.slots.push(None);
+            table.slots.len() - 1
+        });
+        table.slots[slot] = Some(fd);
+        drop(table);
+        Registered { entry: Entry { connections: self.clone(), slot }, stream }
+    }
+
+    /// Open connections.
+    pub fn len(&self) -> usize {
+        let table = self.table.lock();
+        table.slots.len() - table.free.len()
+    }
+
+    /// Whether no connection is open.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Resets every connection: its queued output is dropped, the peer sees a reset, and every later write of ours
+    /// on it fails. The owners notice by the error and drop their side. Returns how many there were.
+    pub fn abort_all(&self) -> usize {
+        let table = self.table.lock();
+        let mut aborted = 0;
+        for &fd in table.slots.iter().flatten() {
+            // SAFETY: by the table's invariant the descriptor is open until its entry is removed, which needs the
+            // lock that is held here.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            // Disconnecting a socket that is already gone fails, and there is nothing left to do for it then.
+            if rustix::net::connect_unspec(fd).is_ok() {
+                aborted += 1;
+            }
+        }
+        aborted
+    }
+}
+
+/// A connection that [`Connections::abort_all`] reaches. Fields drop in order: the entry goes before the descriptor.
+#[derive(Debug)]
+pub struct Registered<S> {
+    entry: Entry,
+    stream: S,
+}
+
+impl<S> Registered<S> {
+    /// The connection.
+    pub fn get_ref(&self) -> &S {
+        &self.stream
+    }
+
+    /// The connection.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.stream
+    }
+
+    /// The same registration around the same descriptor in another form, e.g. made known to a reactor. When `convert`
+    /// fails the registration ends; the descriptor then closes with the value that `convert` consumed, so the entry
+    /// is removed first.
+    pub fn try_map<T, E>(self, convert: impl FnOnce(S) -> Result<T, E>) -> Result<Registered<T>, E> {
+        let Registered { entry, stream } = self;
+        let fd_may_close = entry.suspend();
+        let stream = convert(stream)?;
+        fd_may_close.resume();
+        Ok(Registered { entry, stream })
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    connections: Arc<Connections>,
+    slot: usize,
+}
+
+impl Entry {
+    /// Takes the descriptor out of the table while somebody else might close it.
+    fn suspend(&self) -> Suspended<'_> {
+        let fd = self.connections.table.lock().slots[self.slot].take();
+        Suspended { entry: self, fd }
+    }
+}
+
+struct Suspended<'a> {
+    entry: &'a Entry,
+    fd: Option<RawFd>,
+}
+
+impl Suspended<'_> {
+    fn resume(self) {
+        self.entry.connections.table.lock().slots[self.entry.slot] = self.fd;
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut table = self.connections.table.lock();
+        table.slots[self.slot] = None;
+        table.free.push(self.slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::{ErrorKind, Read, Write},
+        net::{TcpListener, TcpStream},
+    };
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn abort_resets_the_peer_and_drops_queued_output() {
+        let connections = Connections::new();
+        let (mut client, server) = pair();
+        server.set_nonblocking(true).unwrap();
+        let mut server = connections.register(server);
+        // Fill the peer's window, so that bytes are queued on our side.
+        let mut queued = 0usize;
+        while let Ok(n) = server.get_mut().write(&[7; 65536]) {
+            queued += n;
+        }
+        assert_eq!(connections.abort_all(), 1);
+        assert!(server.get_mut().write(b"late").is_err(), "a later write must fail");
+        let mut got = 0usize;
+        let error = loop {
+            match client.read(&mut [0; 65536]) {
+                Ok(0) => panic!("an orderly end, not a reset"),
+                Ok(n) => got += n,
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        assert!(got < queued, "{got} of {queued} bytes arrived although the queue was dropped");
+    }
+
+    #[test]
+    fn a_dropped_connection_is_not_reached_through_its_reused_descriptor() {
+        let connections = Connections::new();
+        let (_client, server) = pair();
+        let fd = server.as_raw_fd();
+        drop(connections.register(server));
+        assert!(connections.is_empty());
+        // The next pair very likely reuses the descriptor number; aborting must not touch it either way.
+        let (mut client2, mut server2) = pair();
+        let reused = client2.as_raw_fd() == fd || server2.as_raw_fd() == fd;
+        assert_eq!(connections.abort_all(), 0);
+        server2.write_all(b"x").unwrap();
+        client2.read_exact(&mut [0; 1]).unwrap_or_else(|e| panic!("reused {reused}: {e}"));
+    }
+
+    #[test]
+    fn a_failed_conversion_ends_the_registration() {
+        let connections = Connections::new();
+        let (_client, server) = pair();
+        let result = connections.register(server).try_map(|_stream| Err::<(), _>("no"));
+        assert_eq!(result.unwrap_err(), "no");
+        assert!(connections.is_empty());
+    }
+}
