@@ -99,7 +99,7 @@ pub struct ReplicateConfig<'a> {
     /// Never evict this object.
     pub with_hard_pin: bool,
     /// Segment names to try first, in order.
-    pub preferred_segments: SmallVec<[&'a [u8]; 2]>,
+    pub preferred_segments: Vec<&'a [u8]>,
     /// The same, deprecated; used alone if not empty.
     pub preferred_segment: &'a [u8],
     /// Prefer segments on the writer's host.
@@ -121,7 +121,7 @@ impl Default for ReplicateConfig<'_> {
             soft_pin_action: SoftPinAction::Preserve,
             soft_pin_ttl_ms: None,
             with_hard_pin: false,
-            preferred_segments: SmallVec::new(),
+            preferred_segments: Vec::new(),
             preferred_segment: b"",
             prefer_alloc_in_same_node: false,
             data_type: 0,
