@@ -1,0 +1,31 @@
+# Two commands matter: `make run` shows the product on a local Kubernetes, `make test` runs every test.
+
+.PHONY: help run test clean-cluster fmt lint unit generated policy e2e
+
+help: ## This list.
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: ## Build, start a local Kubernetes (or use KUBECONFIG), deploy, and show a failover with the real client.
+	@scripts/run.sh
+
+test: ## Everything: format, lints, policy, unit, integration, end to end.
+	@scripts/test.sh
+
+clean-cluster: ## Take the local Kubernetes away: processes, mounts, cgroups, namespace, files.
+	@scripts/clean-cluster.sh
+
+fmt: ## Format the code.
+	cargo fmt --all
+
+lint: ## Format check and lints, warnings are errors.
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+unit: ## Unit and integration tests, without a cluster.
+	cargo test --workspace --locked
+
+policy: ## Licences, duplicates and sources of all dependencies.
+	@scripts/policy.py
+
+e2e: ## Only the scenarios on a real cluster.
+	@scripts/test.sh e2e

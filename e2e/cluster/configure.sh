@@ -1,0 +1,17 @@
+#!/bin/bash
+# Renders config/* into $DATA/conf. A file is written only if it differs: kube-proxy leaves when its file changes.
+set -euo pipefail
+. "$(dirname "$(readlink -f "$0")")/settings.sh"
+
+# A runtime without CAP_SYS_RESOURCE cannot lower an oom_score_adj, and then fails every sandbox.
+effective=$((16#$(awk '/^CapEff/ {print $2}' /proc/self/status)))
+if (( effective >> 24 & 1 )); then restrict_oom=false; else restrict_oom=true; fi
+
+render() { # SOURCE TARGET
+  local rendered
+  rendered=$(sed -e "s|@DATA@|$DATA|g; s|@NODE@|$NODE|g; s|@NODE_IP@|$NODE_IP|g; s|@POD_RANGE@|$POD_RANGE|g; s|@RESTRICT_OOM@|$restrict_oom|g" "$HERE/config/$1")
+  if [ "$rendered" != "$(cat "$2" 2>/dev/null)" ]; then printf '%s\n' "$rendered" >"$2"; fi
+}
+for file in etcd.yaml Corefile scheduler.yaml kubelet.yaml kube-proxy.yaml containerd.toml; do render $file "$DATA/conf/$file"; done
+render cni.conflist "$DATA/conf/cni/10-pods.conflist"
+[ -e "$DATA/conf/resolv.conf" ] || : >"$DATA/conf/resolv.conf"

@@ -1,0 +1,44 @@
+#!/bin/bash
+# Installs what the local cluster and the real client need: Debian packages, and a Python environment of its own with
+# the client, kept in the cache directory. Nothing when everything is there.
+#   prepare.sh packages
+#   prepare.sh client    prints the environment's python
+set -euo pipefail
+. "$(dirname "$(readlink -f "$0")")/../e2e/cluster/settings.sh"
+
+packages() {
+  local wanted="ca-certificates containerd containernetworking-plugins curl gcc iproute2 iptables libc6-dev libibverbs1 nftables openssl python3 python3-venv"
+  local missing="" package
+  if ! command -v apt-get >/dev/null; then
+    echo "no apt-get here: nothing is installed, the preflight tells what is missing"
+    return 0
+  fi
+  for package in $wanted; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=" $package"
+  done
+  [ -n "$missing" ] || { echo "all there"; return 0; }
+  [ "$(id -u)" = 0 ] || { echo "you are not root, and these packages are missing:$missing" >&2; return 1; }
+  echo "installing$missing"
+  apt-get update -q
+  # shellcheck disable=SC2086  # a list
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing
+}
+
+client() {
+  local requirements=$ROOT/e2e/client/requirements.txt key directory
+  key=$( (python3 -VV; cat "$requirements") | sha256sum | cut -c1-16)
+  directory=$CACHE/client-$key
+  if [ ! -e "$directory/.ok" ]; then
+    rm -rf "$directory"
+    python3 -m venv "$directory"
+    "$directory/bin/pip" install --disable-pip-version-check --no-input -r "$requirements" >&2
+    "$directory/bin/python" -c 'import mooncake.store' >&2
+    touch "$directory/.ok"
+  fi
+  echo "$directory/bin/python"
+}
+
+case ${1:-} in
+  packages | client) "$1" ;;
+  *) echo "usage: $0 packages|client" >&2; exit 2 ;;
+esac
