@@ -1,1 +1,3 @@
-//! Filled in by its own landing.
+//! The front ends: they translate between a wire and the core.
+
+pub mod native;

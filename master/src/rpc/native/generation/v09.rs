@@ -1,0 +1,59 @@
+//! 0.3.9: without NoF and Upsert.
+//! Only the calls whose types are known from that release.
+
+use super::{
+    Method, Row,
+    common::{
+        CLIENT, DISK, DONE, DONE_EACH, FORCE, KEY, KEYS, LOCAL_DISK, MEMORY, PATTERN, PING_RESPONSE,
+        QUERY_TASK, REPLICA_TYPE, SEGMENT_HOSTLESS, SEGMENT_ID, SEGMENT_NAME, SLICE_LENGTH, SLICE_LENGTHS,
+        STORAGE_CONFIG, TASK_COMPLETE, UUID, describe, rpcs,
+    },
+};
+use crate::rpc::native::types::{
+    Member,
+    Type::{Bool, Expected, I32, I64, Map, Seq, Str, U64, Variant},
+};
+
+describe! {
+    REPLICA = "Replica::Descriptor" {
+        "id": U64, "descriptor_variant": Variant(&[MEMORY, DISK, LOCAL_DISK]), "status": I32,
+    };
+    REPLICA_LIST = "GetReplicaListResponse" { "replicas": Seq(&REPLICA), "lease_ttl_ms": U64 };
+    TASK_ASSIGNMENT = "TaskAssignment" { "id": UUID, "type": I32, "payload": Str, "created_at_ms_epoch": I64 };
+    REPLICATE_CONFIG = "ReplicateConfig" {
+        "replica_num": U64, "with_soft_pin": Bool, "preferred_segments": Seq(&Str), "preferred_segment": Str,
+        "prefer_alloc_in_same_node": Bool,
+    };
+}
+
+const CONFIG: Member = ("config", REPLICATE_CONFIG);
+
+pub(super) const ROWS: &[Row] = rpcs! {
+    ExistKey(KEY) -> Expected(&Bool);
+    BatchExistKey(KEYS) -> Seq(&Expected(&Bool));
+    GetReplicaList(KEY) -> Expected(&REPLICA_LIST);
+    BatchGetReplicaList(KEYS) -> Seq(&Expected(&REPLICA_LIST));
+    GetReplicaListByRegex(PATTERN) -> Expected(&Map(&Str, &Seq(&REPLICA)));
+    PutStart(CLIENT, KEY, SLICE_LENGTH, CONFIG) -> Expected(&Seq(&REPLICA));
+    PutEnd(CLIENT, KEY, REPLICA_TYPE) -> DONE;
+    PutRevoke(CLIENT, KEY, REPLICA_TYPE) -> DONE;
+    BatchPutStart(CLIENT, KEYS, SLICE_LENGTHS, CONFIG) -> Seq(&Expected(&Seq(&REPLICA)));
+    BatchPutEnd(CLIENT, KEYS) -> DONE_EACH;
+    BatchPutRevoke(CLIENT, KEYS) -> DONE_EACH;
+    Remove(KEY, FORCE) -> DONE;
+    RemoveByRegex(PATTERN, FORCE) -> Expected(&I64);
+    RemoveAll(FORCE) -> I64;
+    MountSegment(("segment", SEGMENT_HOSTLESS), CLIENT) -> DONE;
+    ReMountSegment(("segments", Seq(&SEGMENT_HOSTLESS)), CLIENT) -> DONE;
+    UnmountSegment(SEGMENT_ID, CLIENT) -> DONE;
+    Ping(CLIENT) -> Expected(&PING_RESPONSE);
+    GetStorageConfig() -> Expected(&STORAGE_CONFIG);
+    ServiceReady() -> Expected(&Str);
+    GetFsdir() -> Expected(&Str);
+    FetchTasks(CLIENT, ("batch_size", U64)) -> Expected(&Seq(&TASK_ASSIGNMENT));
+    QueryTask(("task_id", UUID)) -> Expected(&QUERY_TASK);
+    MarkTaskToComplete(CLIENT, ("request", TASK_COMPLETE)) -> DONE;
+    BatchQueryIp(("client_ids", Seq(&UUID))) -> Expected(&Map(&UUID, &Seq(&Str)));
+    BatchReplicaClear(KEYS, CLIENT, SEGMENT_NAME) -> Expected(&Seq(&Str));
+    MountLocalDiskSegment(CLIENT, ("enable_offloading", Bool)) -> DONE;
+};
