@@ -1,0 +1,5 @@
+//! The native codec, without sockets.
+
+mod captures;
+mod hostile;
+mod wire;
