@@ -40,6 +40,7 @@ impl Instant {
     }
 
     /// `self + duration`, at most [`Instant::MAX`].
+    #[must_use]
     pub const fn saturating_add(self, duration: Duration) -> Instant {
         let nanos = duration.as_nanos();
         if nanos > u64::MAX as u128 { Instant::MAX } else { Instant(self.0.saturating_add(nanos as u64)) }

@@ -1,3 +1,21 @@
-//! The front ends: they translate between a wire and the core.
+//! The two protocols on one port: native (coro_rpc + struct_pack) and gRPC, told apart by their first byte.
+//!
+//! An accept thread hands connections to data threads; each data thread owns its connections and never blocks on a
+//! shard: a call that finds its shard held is parked, and the thread serves its other connections meanwhile.
 
+mod acceptor;
+mod budget;
+mod connection;
+mod data_thread;
+pub mod grpc;
 pub mod native;
+mod native_calls;
+mod native_connection;
+mod server;
+mod service;
+
+pub use acceptor::{AcceptLimits, AcceptStats};
+pub use budget::{Budget, Reservation};
+pub use data_thread::ThreadState;
+pub use server::{Plane, Server, ServerOptions, bind};
+pub use service::{HealthReport, Service, ServiceInfo};

@@ -1,0 +1,109 @@
+//! A data thread: an OS thread with a current-thread runtime that owns its connections.
+
+use super::{acceptor::AddressCount, connection, server::ServerShared};
+use crate::ha::connections::Registered;
+use std::{
+    io,
+    net::{SocketAddr, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+use tokio::{sync::mpsc, task::LocalSet};
+
+/// How often a data thread shows that it still runs.
+const TICK: Duration = Duration::from_millis(100);
+
+/// The handle of a data thread. When it is dropped the thread ends and closes its connections.
+pub(super) struct DataThread {
+    inbox: mpsc::UnboundedSender<Handed>,
+    state: Arc<ThreadState>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Handed {
+    stream: Registered<TcpStream>,
+    peer: SocketAddr,
+    count: AddressCount,
+}
+
+/// What others may see of a data thread.
+#[derive(Debug, Default)]
+pub struct ThreadState {
+    /// Milliseconds of the injected clock at the thread's last tick.
+    pub tick: AtomicU64,
+    /// Connections it owns.
+    pub connections: AtomicUsize,
+}
+
+impl DataThread {
+    pub(super) fn start(name: String, shared: Arc<ServerShared>) -> io::Result<DataThread> {
+        let (inbox, outbox) = mpsc::unbounded_channel();
+        let state = Arc::new(ThreadState::default());
+        state.tick.store(shared.clock.now().as_millis(), Ordering::Relaxed);
+        let thread_state = state.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            let local = LocalSet::new();
+            local.block_on(&runtime, run(outbox, thread_state, shared));
+        })?;
+        Ok(DataThread { inbox, state, thread: Some(thread) })
+    }
+
+    /// Gives the thread a connection. If the thread has ended the connection closes.
+    pub(super) fn hand(&self, stream: Registered<TcpStream>, peer: SocketAddr, count: AddressCount) {
+        self.state.connections.fetch_add(1, Ordering::Relaxed);
+        if self.inbox.send(Handed { stream, peer, count }).is_err() {
+            self.state.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn tick(&self) -> u64 {
+        self.state.tick.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn state(&self) -> &Arc<ThreadState> {
+        &self.state
+    }
+}
+
+impl Drop for DataThread {
+    fn drop(&mut self) {
+        // Closing the inbox ends the loop; the runtime then drops every connection.
+        self.inbox = mpsc::unbounded_channel().0;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn run(mut inbox: mpsc::UnboundedReceiver<Handed>, state: Arc<ThreadState>, shared: Arc<ServerShared>) {
+    tokio::task::spawn_local(tick(state.clone(), shared.clone()));
+    while let Some(Handed { stream, peer, count }) = inbox.recv().await {
+        let (state, shared) = (state.clone(), shared.clone());
+        tokio::task::spawn_local(async move {
+            let _count = count;
+            match stream.try_map(tokio::net::TcpStream::from_std) {
+                Ok(stream) => connection::serve(stream, peer, shared).await,
+                Err(error) => tracing::debug!(%peer, %error, "connection cannot be served"),
+            }
+            state.connections.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
+async fn tick(state: Arc<ThreadState>, shared: Arc<ServerShared>) {
+    let mut interval = tokio::time::interval(TICK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        state.tick.store(shared.clock.now().as_millis(), Ordering::Relaxed);
+    }
+}

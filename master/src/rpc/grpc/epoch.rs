@@ -1,0 +1,72 @@
+//! The epoch on every answer, and the permit in front of every call (design §6.5, §6.10).
+
+use crate::permit::ServingPermit;
+use http::{HeaderName, HeaderValue};
+use hyper::body::Incoming;
+use std::{
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+use tonic::{Status, body::Body};
+use tower::Service;
+
+/// Metadata that carries the epoch, both ways.
+pub(super) const EPOCH: HeaderName = HeaderName::from_static("mooncake-epoch");
+
+/// Refuses a call without the permit or with another epoch than this master's, and stamps every answer.
+#[derive(Clone)]
+pub(super) struct EpochService<S> {
+    inner: S,
+    permit: Arc<ServingPermit>,
+}
+
+impl<S> EpochService<S> {
+    pub(super) fn new(inner: S, permit: Arc<ServingPermit>) -> Self {
+        EpochService { inner, permit }
+    }
+}
+
+impl<S> Service<http::Request<Incoming>> for EpochService<S>
+where
+    S: Service<http::Request<Incoming>, Response = http::Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<Incoming>) -> Self::Future {
+        let epoch = self.permit.epoch();
+        if let Err(status) = check(&request, &self.permit, epoch) {
+            return Box::pin(std::future::ready(Ok(stamp(status.into_http(), epoch))));
+        }
+        let answer = self.inner.call(request);
+        Box::pin(async move { answer.await.map(|response| stamp(response, epoch)) })
+    }
+}
+
+fn check<B>(request: &http::Request<B>, permit: &ServingPermit, epoch: u64) -> Result<(), Status> {
+    if !permit.held() {
+        return Err(Status::unavailable("this master is not serving now; connect to the active again"));
+    }
+    let Some(believed) = request.headers().get(&EPOCH) else { return Ok(()) };
+    match believed.to_str().ok().and_then(|text| text.parse::<u64>().ok()) {
+        Some(believed) if believed == epoch => Ok(()),
+        Some(believed) => Err(Status::failed_precondition(format!(
+            "NOT_LEADER: the call believes in epoch {believed}, this master serves epoch {epoch}"
+        ))),
+        None => Err(Status::invalid_argument("mooncake-epoch: expected an unsigned decimal number")),
+    }
+}
+
+fn stamp(mut response: http::Response<Body>, epoch: u64) -> http::Response<Body> {
+    response.headers_mut().insert(EPOCH, HeaderValue::from(epoch));
+    response
+}

@@ -1,0 +1,350 @@
+//! The native front end's calls: a frame in, an answer out; between them the same service that gRPC calls.
+
+use super::{
+    budget::{Budget, Reservation},
+    native::{
+        answer::{
+            self, AllRefused, Bytes, Empty, Health, HeartbeatReady, Pairs, Payload, Pong, Refused,
+            StorageConfig,
+        },
+        frame::{RequestHeader, RpcErrorCode, write_error},
+        generation::{Generation, Method, Rpc},
+        request::{self, BatchEnd, BatchStart, Request, Start},
+    },
+    server::Plane,
+    service::{HealthReport, Refusal, STORE_VERSION, Service, parse_regex},
+};
+use crate::{
+    error::ErrorCode,
+    types::{Attempt, PutStart, ReplicaType, ReplicateConfig, WalkCursor},
+};
+use bytes::BytesMut;
+use regex::bytes::Regex;
+use std::{future::poll_fn, sync::Arc};
+
+/// Results of a batch up to this many items are not counted against the budget: a fixed bound per call.
+const UNCOUNTED_ITEMS: usize = 4096;
+
+/// Whether the connection goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Served {
+    /// The answer was appended.
+    Answered,
+    /// Nothing may be answered any more.
+    Close,
+}
+
+/// Serves the frames of one connection.
+pub(super) struct Caller {
+    service: Arc<Service>,
+    plane: Plane,
+    generation: &'static Generation,
+    budget: Arc<Budget>,
+}
+
+/// The answer under way: where it goes and under which number.
+struct Reply<'o> {
+    out: &'o mut BytesMut,
+    seq: u32,
+    rpc: &'static Rpc,
+}
+
+impl Reply<'_> {
+    fn send<T: Payload + ?Sized>(self, value: &T) -> Served {
+        answer::write(self.out, self.seq, self.rpc, value);
+        Served::Answered
+    }
+
+    fn send_or_close<T: Payload>(self, value: Result<T, Refusal>) -> Served {
+        match value {
+            Ok(value) => self.send(&Ok::<T, ErrorCode>(value)),
+            Err(Refusal::Code(code)) => self.send(&Err::<T, ErrorCode>(code)),
+            Err(Refusal::NoPermit) => Served::Close,
+        }
+    }
+
+    fn fail(self, code: RpcErrorCode, message: &str) -> Served {
+        write_error(self.out, self.seq, code, message);
+        Served::Answered
+    }
+}
+
+impl Caller {
+    pub(super) fn new(service: Arc<Service>, plane: Plane, budget: Arc<Budget>) -> Caller {
+        Caller { service, plane, generation: Generation::newest(), budget }
+    }
+
+    /// Whether a call that had to wait may simply be served again from its beginning: one that touches a single
+    /// shard has done nothing until it is done.
+    pub(super) fn restartable(&self, header: &RequestHeader) -> bool {
+        let method = self.generation.rpc(header.function).map(Rpc::method);
+        matches!(
+            method,
+            Some(
+                Method::ExistKey
+                    | Method::GetReplicaList
+                    | Method::PutStart
+                    | Method::PutEnd
+                    | Method::PutRevoke
+                    | Method::UpsertStart
+                    | Method::UpsertEnd
+                    | Method::UpsertRevoke
+                    | Method::Remove
+                    | Method::Ping
+                    | Method::ServiceReady
+                    | Method::GetStorageConfig
+                    | Method::GetHeartbeatRpcPort
+                    | Method::HeartbeatServiceReady
+            )
+        )
+    }
+
+    /// Serves one frame to its end and appends the answer.
+    pub(super) async fn serve(&self, header: &RequestHeader, body: &[u8], out: &mut BytesMut) -> Served {
+        let seq = header.seq;
+        let Some(rpc) = self.generation.rpc(header.function).filter(|rpc| self.registered(rpc.method()))
+        else {
+            write_error(out, seq, RpcErrorCode::NotRegistered, "the rpc function not registered");
+            return Served::Answered;
+        };
+        if !self.service.permit().held() {
+            return Served::Close;
+        }
+        match request::decode(rpc, body) {
+            Ok(request) => self.dispatch(request, Reply { out, seq, rpc }).await,
+            Err(error) => {
+                tracing::debug!(%error, "request refused");
+                error.answer(out, seq);
+                Served::Answered
+            }
+        }
+    }
+
+    fn registered(&self, method: Method) -> bool {
+        self.plane == Plane::Main || matches!(method, Method::Ping | Method::ServiceReady)
+    }
+
+    async fn dispatch(&self, request: Request<'_>, reply: Reply<'_>) -> Served {
+        let (service, core) = (&*self.service, &**self.service.core());
+        match request {
+            Request::ExistKey(a) => reply.send_or_close(service.call(|| core.exist_key(a.key)).await),
+            Request::GetReplicaList(a) => {
+                reply.send_or_close(service.call(|| core.get_replica_list(a.key)).await)
+            }
+            Request::PutStart(a) => self.start(&a, reply, |start| core.put_start(start)).await,
+            Request::UpsertStart(a) => self.start(&a, reply, |start| core.upsert_start(start)).await,
+            Request::PutEnd(a) | Request::UpsertEnd(a) => reply.send_or_close(
+                service.call(|| core.put_end(a.client, a.object.key, a.object.checksum, a.kind.0)).await,
+            ),
+            Request::PutRevoke(a) | Request::UpsertRevoke(a) => {
+                reply.send_or_close(service.call(|| core.put_revoke(a.client, a.key, a.kind.0)).await)
+            }
+            Request::Remove(a) => reply.send_or_close(service.call(|| core.remove(a.key, a.force)).await),
+
+            Request::BatchExistKey(a) => self.batch(a.keys.iter(), reply, |key| core.exist_key(key)).await,
+            Request::BatchGetReplicaList(a) => {
+                self.batch(a.keys.iter(), reply, |key| core.get_replica_list(key)).await
+            }
+            Request::BatchPutStart(a) => self.batch_start(&a, reply, |start| core.put_start(start)).await,
+            Request::BatchUpsertStart(a) => {
+                self.batch_start(&a, reply, |start| core.upsert_start(start)).await
+            }
+            Request::BatchPutEnd(a) | Request::BatchUpsertEnd(a) => self.batch_end(&a, reply).await,
+            Request::BatchPutRevoke(a) | Request::BatchUpsertRevoke(a) => {
+                self.batch(a.keys.iter(), reply, |key| core.put_revoke(a.client, key, a.kind.0)).await
+            }
+            Request::BatchRemove(a) => {
+                self.batch(a.keys.iter(), reply, |key| core.remove(key, a.force)).await
+            }
+            Request::BatchReplicaClear(a) => {
+                let clear = |key: &&[u8]| core.batch_replica_clear(a.client, key, a.segment_name);
+                match service.batch(a.keys.iter(), clear).await {
+                    Ok(cleared) => {
+                        let cleared: Vec<Bytes<'_>> = a
+                            .keys
+                            .iter()
+                            .zip(cleared)
+                            .filter(|(_, r)| *r == Ok(true))
+                            .map(|(k, _)| Bytes(k))
+                            .collect();
+                        reply.send(&Ok::<_, ErrorCode>(cleared))
+                    }
+                    Err(_) => Served::Close,
+                }
+            }
+
+            Request::RemoveAll(a) => match self.remove_matching(None, a.force).await {
+                Ok(removed) => reply.send(&removed),
+                Err(_) => Served::Close,
+            },
+            Request::RemoveByRegex(a) => {
+                let removed = match parse_regex(a.pattern) {
+                    Ok(regex) => self.remove_matching(Some(&regex), a.force).await,
+                    Err(code) => Err(Refusal::Code(code)),
+                };
+                reply.send_or_close(removed)
+            }
+            Request::GetReplicaListByRegex(a) => {
+                let (mut cursor, mut found) = (WalkCursor::default(), Vec::new());
+                let regex = match parse_regex(a.pattern) {
+                    Ok(regex) => regex,
+                    Err(code) => return reply.send(&Refused(code)),
+                };
+                match self.service.walk(|| core.replica_lists_matching(&regex, &mut cursor, &mut found)).await
+                {
+                    Ok(()) => reply.send(&Ok::<_, ErrorCode>(Pairs(&found))),
+                    Err(_) => Served::Close,
+                }
+            }
+
+            Request::MountSegment(a) => reply.send(&core.mount_segment(a.client, a.segment.to_core())),
+            Request::ReMountSegment(a) => {
+                reply.send(&core.remount_segments(a.client, a.segments.iter().map(|s| s.to_core()).collect()))
+            }
+            Request::UnmountSegment(a) => reply.send(&core.unmount_segment(a.segment, a.client)),
+            Request::Ping(a) => {
+                if self.plane == Plane::Main && !service.ping_on_main() {
+                    return reply.send(&Refused(ErrorCode::HeartbeatRoutingMismatch));
+                }
+                let (view_version, status) = service.ping(a.client);
+                reply.send(&Ok::<_, ErrorCode>(Pong { view_version, status }))
+            }
+            Request::ServiceReady(_) => reply.send(&Ok::<&str, ErrorCode>(STORE_VERSION)),
+            Request::GetFsdir(_) => reply.send(&Ok::<&str, ErrorCode>(&service.info().fsdir)),
+            Request::GetStorageConfig(_) => {
+                let info = service.info();
+                reply.send(&Ok::<_, ErrorCode>(StorageConfig {
+                    fsdir: &info.fsdir,
+                    enable_disk_eviction: info.enable_disk_eviction,
+                    quota_bytes: info.quota_bytes,
+                }))
+            }
+            Request::HealthCheck(_) => {
+                let report = service.health_check(service.clock().now(), HealthReport::START).await;
+                let HealthReport { ok, shards_checked, shards_blocked } = report;
+                reply.send(&Ok::<_, ErrorCode>(Health { ok, shards_checked, shards_blocked }))
+            }
+            Request::HeartbeatServiceReady(_) => {
+                let heartbeat_rpc_port = service.heartbeat_port();
+                reply.send(&Ok::<_, ErrorCode>(HeartbeatReady { heartbeat_rpc_port }))
+            }
+            Request::GetHeartbeatRpcPort(_) => reply.send(&Ok::<u32, ErrorCode>(service.heartbeat_port())),
+
+            // No tasks, no local disks and no drains exist in this master: what a client asks about them is empty or
+            // not found, exactly as from the existing master when these features are off.
+            Request::FetchTasks(_) => reply.send(&Ok::<Empty, ErrorCode>(Empty)),
+            Request::BatchQueryIp(_) => reply.send(&Ok::<Empty, ErrorCode>(Empty)),
+            Request::PollRemoveAll(_) => reply.send(&Ok::<bool, ErrorCode>(false)),
+            Request::QueryTask(_) | Request::MarkTaskToComplete(_) => {
+                reply.send(&Refused(ErrorCode::TaskNotFound))
+            }
+            Request::MountLocalDiskSegment(_) => reply.send(&Refused(ErrorCode::UnableOffload)),
+            Request::UnmountLocalDiskSegment(_)
+            | Request::OffloadObjectHeartbeat(_)
+            | Request::PromotionObjectHeartbeat(_)
+            | Request::ReportSsdCapacity(_)
+            | Request::NotifyOffloadSuccess(_)
+            | Request::QuerySegmentStatus(_)
+            | Request::QuerySegmentStatusById(_) => reply.send(&Refused(ErrorCode::SegmentNotFound)),
+            Request::CopyEnd(_) | Request::CopyRevoke(_) | Request::MoveEnd(_) | Request::MoveRevoke(_) => {
+                reply.send(&Refused(ErrorCode::ObjectNoReplicationTask))
+            }
+            Request::BatchEvictDiskReplica(a) => {
+                reply.send(&AllRefused { code: ErrorCode::UnavailableInCurrentMode, count: a.keys.len() })
+            }
+            Request::EvictDiskReplica(_)
+            | Request::GracefulUnmountSegment(_)
+            | Request::CreateCopyTask(_)
+            | Request::CreateMoveTask(_)
+            | Request::CopyStart(_)
+            | Request::MoveStart(_)
+            | Request::Unserved(_) => reply.send(&Refused(ErrorCode::UnavailableInCurrentMode)),
+        }
+    }
+
+    async fn start<T: Payload>(
+        &self,
+        a: &Start<'_>,
+        reply: Reply<'_>,
+        call: impl Fn(&PutStart<'_>) -> Attempt<T>,
+    ) -> Served {
+        let config = a.replicate_config();
+        if a.config.group_ids.is_some_and(|groups| groups.len() != 1) {
+            return reply.send(&Refused(ErrorCode::InvalidParams));
+        }
+        reply.send_or_close(self.service.call(|| call(&a.to_core(&config))).await)
+    }
+
+    async fn batch_start<T: Payload>(
+        &self,
+        a: &BatchStart<'_>,
+        reply: Reply<'_>,
+        call: impl Fn(&PutStart<'_>) -> Attempt<T>,
+    ) -> Served {
+        let (keys, groups) = (a.keys.len(), a.config.group_ids);
+        if a.slice_lengths.len() != keys || groups.is_some_and(|groups| groups.len() != keys) {
+            return reply.send(&AllRefused { code: ErrorCode::InvalidParams, count: keys });
+        }
+        let shared = a.config.to_core();
+        // Without groups every key has the same placement and nothing is copied per key.
+        let items = a.keys.iter().zip(a.slice_lengths.iter());
+        let start = |key, slice_length, config: &ReplicateConfig<'_>| {
+            call(&PutStart { client: a.client, key, slice_length, config })
+        };
+        match groups {
+            None => self.batch(items, reply, |(key, length)| start(key, *length, &shared)).await,
+            Some(groups) => {
+                self.batch(items.zip(groups.iter()), reply, |((key, length), group_id)| {
+                    start(key, *length, &ReplicateConfig { group_id, ..shared.clone() })
+                })
+                .await
+            }
+        }
+    }
+
+    async fn batch_end(&self, a: &BatchEnd<'_>, reply: Reply<'_>) -> Served {
+        let core = self.service.core();
+        let kind: ReplicaType = a.kind.0;
+        self.batch(a.objects.iter(), reply, |object| {
+            core.put_end(a.client, object.key, object.checksum, kind)
+        })
+        .await
+    }
+
+    async fn batch<I: Iterator, T: Payload>(
+        &self,
+        items: I,
+        reply: Reply<'_>,
+        each: impl FnMut(&I::Item) -> Attempt<T>,
+    ) -> Served {
+        let count = items.size_hint().0;
+        let Some(_held) = self.room_for(count, size_of::<Result<T, ErrorCode>>()).await else {
+            let message = format!("the batch has too many items ({count}) for this master's byte budget");
+            return reply.fail(RpcErrorCode::MessageTooLarge, &message);
+        };
+        match self.service.batch(items, each).await {
+            Ok(results) => reply.send(&results),
+            Err(_) => Served::Close,
+        }
+    }
+
+    /// Reserves what the results of a large batch need; nothing if the budget could never hold them.
+    async fn room_for(&self, count: usize, each: usize) -> Option<Reservation> {
+        let mut held = self.budget.reservation();
+        let bytes = count.saturating_mul(each);
+        if count > UNCOUNTED_ITEMS {
+            if bytes > self.budget.limit() / 2 {
+                return None;
+            }
+            poll_fn(|cx| held.poll_grow(bytes, bytes, cx)).await;
+        }
+        Some(held)
+    }
+
+    async fn remove_matching(&self, regex: Option<&Regex>, force: bool) -> Result<i64, Refusal> {
+        let mut cursor = WalkCursor::default();
+        let core = self.service.core();
+        self.service.walk(|| core.remove_matching(regex, force, &mut cursor)).await?;
+        Ok(cursor.acted as i64)
+    }
+}

@@ -1,0 +1,290 @@
+//! A connection that speaks the native protocol: frames in, answers out, parked calls in between.
+
+use super::{
+    budget::Reservation,
+    connection::PermitIo,
+    native::frame::{Limits, REQUEST_HEADER, RequestHeader},
+    native_calls::{Caller, Served},
+    server::ServerShared,
+};
+use bytes::BytesMut;
+use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
+use std::{
+    future::Future,
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::Sleep,
+};
+
+/// The receive buffer of a connection that has nothing special to do; frames that fit are received in it.
+const BASE: usize = 8 << 10;
+/// Bytes that are made room for beyond what has arrived of a larger frame.
+const AHEAD: usize = 256 << 10;
+/// Unsent output above this stops reading.
+const OUTPUT_HIGH: usize = 1 << 20;
+/// Calls of one connection that may be parked at once.
+const MAX_PARKED: usize = 1024;
+/// Bytes that one connection may have handled before others get their turn.
+const TURN: usize = 256 << 10;
+
+/// The answer of a parked call; nothing when the connection must go.
+type Parked = Pin<Box<dyn Future<Output = Option<BytesMut>>>>;
+
+/// The connection as one future that ends when the connection does.
+pub(super) struct NativeConnection {
+    io: PermitIo,
+    peer: SocketAddr,
+    caller: Arc<Caller>,
+    input: Input,
+    output: Output,
+    parked: FuturesUnordered<Parked>,
+    stall: Stall,
+    limits: Limits,
+}
+
+/// Received bytes: `bytes[start..]` are not handled yet.
+struct Input {
+    bytes: Vec<u8>,
+    start: usize,
+    /// Covers the capacity of `bytes`, or the whole frame that is being received if that is more. A frame is reserved
+    /// whole before more than [`BASE`] of it is read, so no two frames can wait for each other's memory.
+    reserved: Reservation,
+}
+
+struct Output {
+    bytes: BytesMut,
+    sent: usize,
+    reserved: Reservation,
+}
+
+impl NativeConnection {
+    pub(super) fn new(io: PermitIo, peer: SocketAddr, shared: &Arc<ServerShared>) -> NativeConnection {
+        NativeConnection {
+            io,
+            peer,
+            caller: Arc::new(Caller::new(
+                shared.service.clone(),
+                shared.options.plane,
+                shared.budget.clone(),
+            )),
+            input: Input { bytes: Vec::new(), start: 0, reserved: shared.budget.reservation() },
+            output: Output { bytes: BytesMut::new(), sent: 0, reserved: shared.budget.reservation() },
+            parked: FuturesUnordered::new(),
+            stall: Stall { timeout: shared.options.stall_timeout, timer: None, progressed: false },
+            limits: shared.options.native_limits(),
+        }
+    }
+
+    /// Writes what can be written. `Err` when the connection is over.
+    fn poll_output(&mut self, cx: &mut Context<'_>) -> Result<(), ()> {
+        while self.output.sent < self.output.bytes.len() {
+            match Pin::new(&mut self.io).poll_write(cx, &self.output.bytes[self.output.sent..]) {
+                Poll::Ready(Ok(n)) if n > 0 => {
+                    self.output.sent += n;
+                    self.stall.progressed = true;
+                }
+                Poll::Ready(_) => return Err(()),
+                Poll::Pending => return Ok(()),
+            }
+        }
+        self.output.clear();
+        Ok(())
+    }
+
+    /// Handles the complete frames that have arrived. Returns how many bytes the next frame needs in all, 0 if its
+    /// header is not complete.
+    fn handle_input(&mut self) -> Result<usize, ()> {
+        loop {
+            let bytes = &self.input.bytes[self.input.start..];
+            let header = match RequestHeader::parse(bytes, &self.limits) {
+                Ok(Some(header)) => header,
+                Ok(None) => return Ok(0),
+                Err(error) => {
+                    tracing::debug!(peer = %self.peer, %error, "malformed frame; closing");
+                    return Err(());
+                }
+            };
+            let whole = header.frame_len() as usize;
+            if bytes.len() < whole {
+                return Ok(whole);
+            }
+            let body = &bytes[REQUEST_HEADER..REQUEST_HEADER + header.body as usize];
+            if self.caller.restartable(&header) {
+                // Nearly always done in one go, without an allocation; if not, nothing has happened yet.
+                match self.caller.serve(&header, body, &mut self.output.bytes).now_or_never() {
+                    Some(Served::Answered) => {}
+                    Some(Served::Close) => return Err(()),
+                    None => self.park(header, whole),
+                }
+            } else {
+                self.park(header, whole);
+            }
+            self.input.start += whole;
+            if self.parked.len() >= MAX_PARKED || self.output.pending() > OUTPUT_HIGH {
+                return Ok(0);
+            }
+        }
+    }
+
+    /// Serves the call in a future of this connection, so that the thread can serve its other calls meanwhile.
+    fn park(&mut self, header: RequestHeader, whole: usize) {
+        let mut reserved = self.input.reserved.sibling();
+        reserved.force(whole);
+        let start = self.input.start + REQUEST_HEADER;
+        let body = self.input.bytes[start..start + header.body as usize].to_vec();
+        let caller = self.caller.clone();
+        self.parked.push(Box::pin(async move {
+            let _reserved = reserved;
+            let mut answer = BytesMut::new();
+            let served = caller.serve(&header, &body, &mut answer).await;
+            (served == Served::Answered).then_some(answer)
+        }));
+    }
+
+    /// Receives more. `Ready(true)`: something arrived; `Ready(false)`: the peer closed or the connection broke.
+    fn poll_input(&mut self, frame: usize, cx: &mut Context<'_>) -> Poll<bool> {
+        if !self.input.make_room(frame, cx) {
+            return Poll::Pending;
+        }
+        let mut buf = ReadBuf::uninit(self.input.bytes.spare_capacity_mut());
+        match Pin::new(&mut self.io).poll_read(cx, &mut buf) {
+            Poll::Ready(Ok(())) => {
+                let n = buf.filled().len();
+                // SAFETY: `buf` is the spare capacity of `bytes`, and its first `n` bytes were filled by the read.
+                unsafe { self.input.bytes.set_len(self.input.bytes.len() + n) };
+                self.stall.progressed |= n > 0;
+                Poll::Ready(n > 0)
+            }
+            Poll::Ready(Err(_)) => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl Future for NativeConnection {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        let mut handled = 0;
+        loop {
+            let before = this.input.start;
+            let Ok(frame) = this.handle_input() else { return Poll::Ready(()) };
+            handled += this.input.start - before;
+            this.input.compact(frame);
+            while let Poll::Ready(Some(answer)) = this.parked.poll_next_unpin(cx) {
+                let Some(answer) = answer else { return Poll::Ready(()) };
+                this.output.bytes.extend_from_slice(&answer);
+            }
+            this.output.account();
+            if this.poll_output(cx).is_err() {
+                return Poll::Ready(());
+            }
+            if this.parked.len() >= MAX_PARKED || this.output.pending() > OUTPUT_HIGH {
+                break;
+            }
+            if handled > TURN {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            match this.poll_input(frame, cx) {
+                Poll::Ready(true) => {}
+                Poll::Ready(false) => return Poll::Ready(()),
+                Poll::Pending => break,
+            }
+        }
+        let in_the_middle = this.output.pending() > 0 || !this.input.is_empty();
+        if this.stall.poll(in_the_middle, cx).is_ready() {
+            tracing::debug!(peer = %this.peer, "no progress in the middle of a frame or an answer; closing");
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    }
+}
+
+impl Input {
+    fn is_empty(&self) -> bool {
+        self.start == self.bytes.len()
+    }
+
+    /// Moves an unfinished frame to the front, and lets a large buffer go once its frame was handled.
+    fn compact(&mut self, frame: usize) {
+        if self.start > 0 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        if self.bytes.capacity() > BASE && self.bytes.len() < BASE && frame <= BASE {
+            self.bytes.shrink_to(BASE);
+        }
+        self.reserved.shrink(self.bytes.capacity().max(frame));
+    }
+
+    /// Room to receive into: never more than what has arrived plus [`AHEAD`]. False while the budget does not allow it.
+    fn make_room(&mut self, frame: usize, cx: &mut Context<'_>) -> bool {
+        let want = frame.max(BASE);
+        if self.reserved.poll_grow(want, want, cx).is_pending() {
+            return false;
+        }
+        if self.bytes.len() == self.bytes.capacity() {
+            let to = want.min(self.bytes.len() + AHEAD);
+            self.bytes.reserve_exact(to.saturating_sub(self.bytes.len()).max(1));
+        }
+        true
+    }
+}
+
+impl Output {
+    fn pending(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    fn account(&mut self) {
+        if self.bytes.capacity() != self.reserved.held() {
+            self.reserved.force(self.bytes.capacity());
+        }
+    }
+
+    /// Everything was sent.
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.sent = 0;
+        if self.bytes.capacity() > BASE {
+            self.bytes = BytesMut::new();
+            self.reserved.force(0);
+        }
+    }
+}
+
+/// Ends a connection that stands in the middle of a frame or an answer for a whole timeout.
+struct Stall {
+    timeout: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+    progressed: bool,
+}
+
+impl Stall {
+    fn poll(&mut self, in_the_middle: bool, cx: &mut Context<'_>) -> Poll<()> {
+        if !in_the_middle {
+            self.timer = None;
+            return Poll::Pending;
+        }
+        // The timer is not moved at each progress: it runs out, finds that there was some, and starts again.
+        loop {
+            let timer = self.timer.get_or_insert_with(|| {
+                self.progressed = false;
+                Box::pin(tokio::time::sleep(self.timeout))
+            });
+            match timer.as_mut().poll(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(()) if self.progressed => self.timer = None,
+                Poll::Ready(()) => return Poll::Ready(()),
+            }
+        }
+    }
+}

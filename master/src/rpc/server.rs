@@ -1,0 +1,180 @@
+//! One listening port: an accept thread and its data threads. The main server and the heartbeat server are two of these.
+
+use super::{
+    acceptor::{AcceptLimits, AcceptLoop, AcceptStats, Acceptor},
+    budget::Budget,
+    data_thread::{DataThread, ThreadState},
+    grpc,
+    native::frame::Limits,
+    service::Service,
+};
+use crate::{clock::Clock, ha::connections::Connections, permit::ServingPermit};
+use std::{
+    fmt, io,
+    net::{SocketAddr, TcpListener},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+/// What a port serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Plane {
+    /// Everything.
+    Main,
+    /// Ping and ServiceReady only (C1).
+    Heartbeat,
+}
+
+/// Limits of one port. Sizes in bytes.
+#[derive(Clone)]
+pub struct ServerOptions {
+    /// Where to listen.
+    pub address: SocketAddr,
+    /// Data threads, at least 1.
+    pub threads: usize,
+    /// What is served here.
+    pub plane: Plane,
+    /// The largest body of one frame or gRPC message.
+    pub max_frame: usize,
+    /// A new connection that has sent nothing for this long is closed.
+    pub first_byte_timeout: Duration,
+    /// A connection without progress in the middle of a frame or of an answer is closed after this. Under a Lease it
+    /// is duration − renewDeadline (design §6.5).
+    pub stall_timeout: Duration,
+    /// Caps and dealing.
+    pub accept: AcceptLimits,
+}
+
+impl ServerOptions {
+    /// The caps of a native frame.
+    pub(super) fn native_limits(&self) -> Limits {
+        let most = u32::try_from(self.max_frame).unwrap_or(u32::MAX);
+        Limits { body: most, attachment: most }
+    }
+}
+
+/// What every data thread of a port shares.
+pub(super) struct ServerShared {
+    pub(super) options: ServerOptions,
+    pub(super) service: Arc<Service>,
+    pub(super) permit: Arc<ServingPermit>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) budget: Arc<Budget>,
+    pub(super) grpc: grpc::Stack,
+}
+
+/// A running port. Dropping it closes the port and every connection.
+pub struct Server {
+    // Order matters: no connection is accepted any more before the data threads end.
+    acceptor: Acceptor,
+    threads: Arc<[DataThread]>,
+    local_address: SocketAddr,
+    accept_tick: Arc<AtomicU64>,
+    stats: Arc<AcceptStats>,
+}
+
+impl Server {
+    /// Binds and serves. Errors name the address that could not be bound.
+    pub fn start(
+        options: ServerOptions,
+        service: Arc<Service>,
+        budget: Arc<Budget>,
+        connections: Arc<Connections>,
+    ) -> io::Result<Server> {
+        let listener = bind(options.address)?;
+        Server::serve(listener, options, service, budget, connections)
+    }
+
+    /// Serves on a listener that is bound already.
+    pub fn serve(
+        listener: TcpListener,
+        options: ServerOptions,
+        service: Arc<Service>,
+        budget: Arc<Budget>,
+        connections: Arc<Connections>,
+    ) -> io::Result<Server> {
+        let local_address = listener.local_addr()?;
+        let name = match options.plane {
+            Plane::Main => "data",
+            Plane::Heartbeat => "heartbeat",
+        };
+        let (permit, clock) = (service.permit().clone(), service.clock().clone());
+        let shared = Arc::new(ServerShared {
+            grpc: grpc::Stack::new(service.clone(), options.plane, options.max_frame, budget.clone()),
+            options,
+            service,
+            permit: permit.clone(),
+            clock: clock.clone(),
+            budget,
+        });
+        let threads: Arc<[DataThread]> = (0..shared.options.threads.max(1))
+            .map(|index| DataThread::start(format!("{name}-{index}"), shared.clone()))
+            .collect::<io::Result<Vec<_>>>()?
+            .into();
+        let accept_tick = Arc::new(AtomicU64::new(clock.now().as_millis()));
+        let stats = Arc::new(AcceptStats::default());
+        let acceptor = Acceptor::start(
+            &format!("{name}-accept"),
+            AcceptLoop {
+                listener,
+                threads: threads.clone(),
+                limits: shared.options.accept.clone(),
+                connections,
+                permit,
+                clock,
+                stats: stats.clone(),
+                tick: accept_tick.clone(),
+            },
+        )?;
+        Ok(Server { acceptor, threads, local_address, accept_tick, stats })
+    }
+
+    /// The bound address, with the real port if 0 was asked for.
+    pub fn local_address(&self) -> SocketAddr {
+        self.local_address
+    }
+
+    /// What the data threads show of themselves.
+    pub fn thread_states(&self) -> Vec<Arc<ThreadState>> {
+        self.threads.iter().map(|thread| thread.state().clone()).collect()
+    }
+
+    /// Milliseconds of the clock at the last round of the accept loop.
+    pub fn accept_tick(&self) -> u64 {
+        self.accept_tick.load(Ordering::Relaxed)
+    }
+
+    /// Counters of the accept thread.
+    pub fn accept_stats(&self) -> &Arc<AcceptStats> {
+        &self.stats
+    }
+
+    /// Closes the listening socket; connections go on until the server is dropped.
+    pub fn stop_accepting(&mut self) {
+        self.acceptor.stop();
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("local_address", &self.local_address).finish_non_exhaustive()
+    }
+}
+
+/// Binds a listening socket that a restarted master can take over at once.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let named = |e: io::Error| io::Error::new(e.kind(), format!("cannot listen on {address}: {e}"));
+    let socket = socket2::Socket::new(
+        socket2::Domain::for_address(address),
+        socket2::Type::STREAM.cloexec(),
+        Some(socket2::Protocol::TCP),
+    )
+    .map_err(named)?;
+    socket.set_reuse_address(true).map_err(named)?;
+    socket.bind(&address.into()).map_err(named)?;
+    socket.listen(4096).map_err(named)?;
+    Ok(socket.into())
+}

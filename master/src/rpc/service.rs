@@ -1,0 +1,268 @@
+//! What both front ends call: the core behind the permit, with calls that park instead of blocking.
+
+use crate::{
+    clock::{Clock, Instant},
+    core::{Core, SHARDS},
+    error::ErrorCode,
+    permit::ServingPermit,
+    types::{Attempt, ClientStatus, OpError, Walk},
+};
+use regex::bytes::Regex;
+use std::{
+    future::Future,
+    iter::Peekable,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+/// A long batch lets other calls run after this many keys.
+const KEYS_PER_TURN: usize = 256;
+/// A parked call is tried again this often without a pause, then with one.
+const EAGER_TRIES: u32 = 16;
+const PAUSE: Duration = Duration::from_millis(1);
+/// How long HealthCheck waits before it tries a busy shard again (A2).
+const HEALTH_BACK_OFF: Duration = Duration::from_millis(10);
+
+/// The version string that every released client compares with its own (wire notes §4).
+pub(super) const STORE_VERSION: &str = "2.0.0";
+
+/// What the process says about itself.
+pub struct ServiceInfo {
+    /// The cached answer of `/readyz` (A5).
+    pub readiness: super::grpc::Readiness,
+    /// The bound port of the heartbeat server, 0 when there is none (C3).
+    pub heartbeat_port: AtomicU32,
+    /// Whether the main server answers Ping while a heartbeat server runs (C2).
+    pub heartbeat_keep_on_main: bool,
+    /// `root_fs_dir`/`cluster_id`, empty without `root_fs_dir`.
+    pub fsdir: String,
+    /// Told to clients.
+    pub enable_disk_eviction: bool,
+    /// Told to clients, bytes.
+    pub quota_bytes: u64,
+    /// The whole time that one HealthCheck may take: min(2 s, ⅔ of `rpc_probe_timeout_seconds`) (A2).
+    pub health_budget: Duration,
+}
+
+/// The answer to HealthCheck (A1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HealthReport {
+    /// Every shard could be read within the budget.
+    pub ok: bool,
+    /// Shards that were read.
+    pub shards_checked: u64,
+    /// Index of the first shard that could not, 0 if all could.
+    pub shards_blocked: u64,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// The call was refused with this code.
+    Code(ErrorCode),
+    /// The serving permit ended: nothing may be answered, the connection goes.
+    NoPermit,
+}
+
+/// Whether a step of a longer call finished it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Finished.
+    Done,
+    /// A shard is held; pause before the next step.
+    Parked,
+    /// Others should run before the next step.
+    Yield,
+    /// The permit ended.
+    NoPermit,
+}
+
+/// The core and what surrounds it in every call.
+pub struct Service {
+    core: Arc<Core>,
+    permit: Arc<ServingPermit>,
+    clock: Arc<dyn Clock>,
+    info: ServiceInfo,
+}
+
+impl Service {
+    /// Around a core.
+    pub fn new(
+        core: Arc<Core>,
+        permit: Arc<ServingPermit>,
+        clock: Arc<dyn Clock>,
+        info: ServiceInfo,
+    ) -> Arc<Service> {
+        Arc::new(Service { core, permit, clock, info })
+    }
+
+    /// The core.
+    pub fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// The permit.
+    pub fn permit(&self) -> &Arc<ServingPermit> {
+        &self.permit
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// What the process says about itself.
+    pub fn info(&self) -> &ServiceInfo {
+        &self.info
+    }
+
+    /// The port that a client should send its heartbeats to, 0 for the main one.
+    pub fn heartbeat_port(&self) -> u32 {
+        self.info.heartbeat_port.load(Ordering::Relaxed)
+    }
+
+    /// Whether the main server answers Ping (C2).
+    pub fn ping_on_main(&self) -> bool {
+        self.info.heartbeat_keep_on_main || self.heartbeat_port() == 0
+    }
+
+    /// The epoch and the state of the client.
+    pub fn ping(&self, client: crate::types::ClientId) -> (i64, ClientStatus) {
+        (self.permit.epoch() as i64, self.core.ping(client))
+    }
+
+    /// One attempt of a single-key call.
+    pub fn attempt<T>(&self, call: impl FnOnce() -> Attempt<T>) -> Result<Result<T, ErrorCode>, Step> {
+        if !self.permit.held() {
+            return Err(Step::NoPermit);
+        }
+        match call() {
+            Ok(value) => Ok(Ok(value)),
+            Err(OpError::Failed(code)) => Ok(Err(code)),
+            Err(OpError::Busy { .. }) => Err(Step::Parked),
+        }
+    }
+
+    /// Goes on with a batch, for one turn.
+    pub fn batch_turn<I: Iterator, T>(
+        &self,
+        done: &mut Vec<Result<T, ErrorCode>>,
+        items: &mut Peekable<I>,
+        mut each: impl FnMut(&I::Item) -> Attempt<T>,
+    ) -> Step {
+        if !self.permit.held() {
+            return Step::NoPermit;
+        }
+        for _ in 0..KEYS_PER_TURN {
+            let Some(item) = items.peek() else { return Step::Done };
+            match each(item) {
+                Ok(value) => done.push(Ok(value)),
+                Err(OpError::Failed(code)) => done.push(Err(code)),
+                Err(OpError::Busy { .. }) => return Step::Parked,
+            }
+            items.next();
+        }
+        Step::Yield
+    }
+
+    /// Walks all shards from `report.shards_checked` on without waiting. `Done` when every shard was read.
+    pub fn health_turn(&self, report: &mut HealthReport) -> Step {
+        while report.shards_checked < u64::from(SHARDS) {
+            if !self.core.try_read_shard(report.shards_checked as u16) {
+                return Step::Parked;
+            }
+            report.shards_checked += 1;
+        }
+        report.ok = true;
+        report.shards_blocked = 0;
+        Step::Done
+    }
+
+    /// The whole of HealthCheck (A2): walks, retries a busy shard, gives up when the budget since `started` is used up.
+    pub async fn health_check(&self, started: Instant, mut report: HealthReport) -> HealthReport {
+        while self.health_turn(&mut report) != Step::Done {
+            let spent = self.clock.now().saturating_since(started);
+            let left = self.info.health_budget.saturating_sub(spent);
+            if left.is_zero() {
+                report.shards_blocked = report.shards_checked;
+                return report;
+            }
+            tokio::time::sleep(left.min(HEALTH_BACK_OFF)).await;
+        }
+        report
+    }
+
+    /// Repeats turns of a call until it is done, pausing as each turn asks.
+    pub async fn drive(&self, mut turn: impl FnMut() -> Step) -> Result<(), Refusal> {
+        let mut tries = 0;
+        loop {
+            match turn() {
+                Step::Done => return Ok(()),
+                Step::NoPermit => return Err(Refusal::NoPermit),
+                step => pause(step, &mut tries).await,
+            }
+        }
+    }
+
+    /// A single-key call, parked for as long as its shard is held.
+    pub async fn call<T>(&self, mut call: impl FnMut() -> Attempt<T>) -> Result<T, Refusal> {
+        let mut tries = 0;
+        loop {
+            match self.attempt(&mut call) {
+                Ok(result) => return result.map_err(Refusal::Code),
+                Err(Step::NoPermit) => return Err(Refusal::NoPermit),
+                Err(step) => pause(step, &mut tries).await,
+            }
+        }
+    }
+
+    /// A batch, item by item.
+    pub async fn batch<I: Iterator, T>(
+        &self,
+        items: I,
+        mut each: impl FnMut(&I::Item) -> Attempt<T>,
+    ) -> Result<Vec<Result<T, ErrorCode>>, Refusal> {
+        let mut done = Vec::with_capacity(items.size_hint().0);
+        let mut items = items.peekable();
+        self.drive(|| self.batch_turn(&mut done, &mut items, &mut each)).await?;
+        Ok(done)
+    }
+
+    /// A walk over all shards, step by step.
+    pub async fn walk(&self, mut step: impl FnMut() -> Attempt<Walk>) -> Result<(), Refusal> {
+        let turn = || match self.attempt(&mut step) {
+            Ok(Ok(Walk::Done)) => Step::Done,
+            // A walk is refused only for its arguments, which are checked before; it never fails on its way.
+            Ok(Ok(Walk::More) | Err(_)) => Step::Yield,
+            Err(step) => step,
+        };
+        self.drive(turn).await
+    }
+}
+
+/// A pattern as a caller writes it: unanchored, over bytes, in linear time (no look-around, no back-references).
+pub(super) fn parse_regex(pattern: &[u8]) -> Result<Regex, ErrorCode> {
+    let text = std::str::from_utf8(pattern).map_err(|_| ErrorCode::InvalidParams)?;
+    Regex::new(text).map_err(|_| ErrorCode::InvalidParams)
+}
+
+impl HealthReport {
+    /// Nothing walked yet.
+    pub const START: HealthReport = HealthReport { ok: false, shards_checked: 0, shards_blocked: 0 };
+}
+
+/// Lets others run before the next turn. A lock is nearly always free again within microseconds; only a long hold
+/// makes the pause one of the timer.
+pub(super) fn pause(step: Step, tries: &mut u32) -> impl Future<Output = ()> {
+    let sleep = match step {
+        Step::Parked => {
+            *tries += 1;
+            *tries > EAGER_TRIES
+        }
+        _ => false,
+    };
+    async move { if sleep { tokio::time::sleep(PAUSE).await } else { tokio::task::yield_now().await } }
+}
