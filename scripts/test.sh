@@ -1,0 +1,66 @@
+#!/bin/bash
+# `make test`: everything there is, in the order of what fails soonest, never two things at once that want both cores.
+#   test.sh       all of it
+#   test.sh e2e   only the scenarios on a real cluster
+set -euo pipefail
+. "$(dirname "$(readlink -f "$0")")/lib.sh"
+cd "$ROOT"
+SCRIPTS=$ROOT/scripts
+unset KUBECONFIG MASTER_IMAGE OPERATOR_IMAGE
+
+only=${1:-all}
+case $only in all | e2e) ;; *) echo "usage: $0 [e2e]" >&2; exit 2 ;; esac
+
+# Whatever ends this, no cluster stays. (The scenarios clean up themselves; this is for when they were killed.)
+trap '[ -z "$child" ] || kill -TERM "$child" 2>/dev/null; "$ROOT/e2e/cluster/down.sh" --wipe' EXIT
+
+unit() {
+  local runner
+  runner=CARGO_TARGET_$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')_RUNNER
+  env "$runner=$SCRIPTS/timed-test.sh" cargo test --workspace --locked --no-fail-fast --lib --bins --tests
+  cargo test --workspace --locked --no-fail-fast --doc
+}
+clippy() {
+  cargo clippy --workspace --all-targets --locked -- -D warnings
+  # Not among "all": a plain `cargo test` must not start a Kubernetes.
+  cargo clippy -p mooncake-e2e --test scenarios --locked -- -D warnings
+}
+slowest() {
+  echo "== Slowest tests"
+  sed -nE 's/^test (.*) \.\.\. [a-z]+ <([0-9.]+)s>$/\2 s  \1/p; s/^ +([a-z0-9_]+) took ([0-9.]+) s$/\2 s  \1/p' \
+    "$LOGS"/Unit-and-integration-tests*.log "$LOGS"/Scenarios*.log 2>/dev/null | sort -rn | head -15
+}
+# Their output to the screen and to the log from which the slowest are read.
+unit_shown() { unit 2>&1 | tee "$LOGS/Unit-and-integration-tests.log" | grep -vE '^test .* \.\.\. ok|^$|^running|^ +Running'; }
+scenarios() { cargo test -p mooncake-e2e --test scenarios --locked 2>&1 | tee "$LOGS/Scenarios.log"; }
+# What the README promises about these three, word by word, on the machine as the scenarios left it.
+readme_commands() {
+  make run
+  make run
+  make clean-cluster
+}
+
+step "Install what is missing" "$SCRIPTS/prepare.sh" packages
+if ! reasons=$("$ROOT/e2e/cluster/preflight.sh"); then
+  echo "The scenarios cannot run here: $(paste -sd, <<<"$reasons" | sed 's/,/, /g'). make lint and make unit need no cluster." >&2
+  exit 1
+fi
+if [ "$only" = all ]; then
+  step "Format" cargo fmt --all --check
+  step "Dependency policy" "$SCRIPTS/policy.py"
+fi
+step "Build Kubernetes (once; about 7 minutes on 2 cores)" "$ROOT/e2e/cluster/programs.sh"
+step "Install the Mooncake client from PyPI (once)" "$SCRIPTS/prepare.sh" client
+if [ "$only" = all ]; then
+  step "Lints" clippy
+  step "Build the tests" cargo test --workspace --locked --no-run
+  shown_step "Unit and integration tests" unit_shown
+fi
+step "Build the master and the operator" cargo build --release --locked -p mooncake-master -p mooncake-operator
+step "Build the scenarios" cargo test -p mooncake-e2e --test scenarios --locked --no-run
+shown_step "Scenarios on a real cluster" scenarios
+if [ "$only" = all ]; then
+  shown_step "The commands of the README" readme_commands
+fi
+slowest
+print_times
