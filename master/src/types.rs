@@ -28,7 +28,7 @@ pub type ClientId = Uuid;
 /// A mounted segment, by the id that its client chose.
 pub type SegmentId = Uuid;
 
-/// The kind of a replica (facts §2.3). `All` is an argument only and means Memory + NoF + Dfs for an End.
+/// The kind of a replica (facts §2.3). `All` is an argument only and means Memory + `NoF` + Dfs for an End.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[allow(missing_docs)]
 pub enum ReplicaType {
@@ -64,6 +64,24 @@ pub enum ReplicaStatus {
     Complete = 3,
 }
 
+/// Where a segment stands in its life (facts §4.1); the numbers are the wire's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum SegmentStatus {
+    Ok = 1,
+    Unmounting = 5,
+}
+
+/// The liveness of one incarnation of a client (B1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[allow(missing_docs)]
+pub enum LivenessState {
+    Active,
+    Suspected,
+    Offline,
+}
+
 /// The answer to a Ping (facts §4 of the wire notes); the numbers are the wire's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
@@ -88,7 +106,7 @@ pub enum SoftPinAction {
 pub struct ReplicateConfig<'a> {
     /// Memory replicas wanted; best effort, at least one is placed.
     pub replica_num: u64,
-    /// NoF replicas; anything but 0 is refused, this master has no NoF.
+    /// `NoF` replicas; anything but 0 is refused, this master has no `NoF`.
     pub nof_replica_num: u64,
     /// DFS replicas; anything but 0 is refused, this master has no DFS.
     pub dfs_replica_num: u64,
@@ -131,7 +149,7 @@ impl Default for ReplicateConfig<'_> {
     }
 }
 
-/// A PutStart or UpsertStart of one key.
+/// A `PutStart` or `UpsertStart` of one key.
 #[derive(Clone, Debug)]
 pub struct PutStart<'a> {
     /// The writer, the only one that may End or Revoke.
@@ -181,7 +199,7 @@ pub struct ReplicaDescriptor {
 /// The replicas of one object; nearly always one.
 pub type Replicas = SmallVec<[ReplicaDescriptor; 1]>;
 
-/// The answer to GetReplicaList.
+/// The answer to `GetReplicaList`.
 #[derive(Clone, Debug)]
 pub struct ReplicaList {
     /// Readable replicas, at least one.
@@ -190,6 +208,31 @@ pub struct ReplicaList {
     pub lease_ttl_ms: u64,
     /// What the writer said at its End.
     pub object_checksum: Option<u64>,
+}
+
+/// All that is known about one object, for diagnostics: replicas that cannot be served are shown with the reason.
+#[derive(Clone, Debug)]
+pub struct ObjectInfo {
+    /// Who started the last write to it.
+    pub writer: ClientId,
+    /// Bytes of the value.
+    pub size: u64,
+    /// What the writer said at its End.
+    pub checksum: Option<u64>,
+    /// Its group, empty for none.
+    pub group: Box<[u8]>,
+    /// `ObjectDataType` as the writer said.
+    pub data_type: u8,
+    /// Whether it is never evicted.
+    pub hard_pinned: bool,
+    /// What is left of its soft pin.
+    pub soft_pin_left: Option<Duration>,
+    /// What is left of its read lease.
+    pub lease_left: Option<Duration>,
+    /// Time since the last write to it started.
+    pub age: Duration,
+    /// Every replica, with the liveness of the client in whose memory it lies.
+    pub replicas: Vec<(ReplicaDescriptor, LivenessState)>,
 }
 
 /// Why an operation did not succeed.
@@ -221,6 +264,10 @@ pub struct WalkCursor {
     pub shard: u16,
     /// Where to go on inside that shard; opaque.
     pub position: u64,
+    /// The layout of the shard that `position` belongs to; opaque.
+    pub layout: u64,
+    /// How many results came from the shards before; opaque.
+    pub settled: usize,
     /// Keys that the walk has acted on.
     pub acted: u64,
 }
@@ -251,8 +298,8 @@ pub struct CoreOptions {
     pub client_active_ttl: Duration,
     /// `client_suspicion_ttl_sec`.
     pub client_suspicion_ttl: Duration,
-    /// How long a segment that first becomes known by a ReMount takes no allocation (design §7): writers of an
-    /// earlier master may still be writing into it. max(read lease TTL of that master, put_start_discard_timeout).
+    /// How long a segment that first becomes known by a `ReMount` takes no allocation (design §7): writers of an
+    /// earlier master may still be writing into it. max(read lease TTL of that master, `put_start_discard_timeout`).
     pub remount_hold: Duration,
     /// No client goes Offline before this much of serving time has passed (design §5).
     pub offline_grace: Duration,

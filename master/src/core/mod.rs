@@ -1,93 +1,104 @@
 //! The store itself: objects in 1024 shards, segments with their allocators, and the liveness of clients.
 //!
-//! Everything here is synchronous and never blocks on a shard: see [`crate::types::OpError::Busy`].
+//! Everything here is synchronous and never blocks on a shard: see [`crate::types::OpError::Busy`]. Only
+//! [`Core::background_tick`] waits for one.
+//!
+//! Locks, outer to inner: a shard, then a segment's space. The registry's mutex (mounts, unmounts, the commit of
+//! Offline) goes with a segment's space only. Ping, the liveness of a writer and the look at the mounted segments take
+//! no lock at all.
 
-use crate::{
-    clock::Clock,
-    error::ErrorCode,
-    permit::ServingPermit,
-    types::{
-        Attempt, ClientId, ClientStatus, CoreOptions, PutStart, ReplicaList, ReplicaType, Replicas,
-        SegmentId, SegmentSpec, Walk, WalkCursor,
-    },
-};
-use regex::bytes::Regex;
-use std::sync::Arc;
+mod background;
+mod counters;
+mod eligibility;
+mod liveness;
+mod mounts;
+mod offboarding;
+mod segments;
+mod spin;
+mod store;
+#[cfg(test)]
+mod tests;
+
+pub use counters::{CoreStats, SegmentStats};
+pub use offboarding::{OFFBOARDING_BUCKETS_MS, OffboardingStats};
+pub use store::ShardHold;
+
+use crate::{clock::Clock, lock::Mutex, permit::ServingPermit, types::CoreOptions};
+use arc_swap::ArcSwap;
+use std::{fmt, sync::Arc};
 
 /// Shards of the store.
 pub const SHARDS: u16 = 1024;
 
-/// The core: one per process.
-#[derive(Debug)]
-pub struct Core;
+/// The core: one per process and promotion.
+pub struct Core {
+    options: CoreOptions,
+    clock: Arc<dyn Clock>,
+    permit: Arc<ServingPermit>,
+    store: store::Store,
+    clients: liveness::Clients,
+    registry: Mutex<segments::Registry>,
+    /// What data calls see of the registry; replaced under its mutex.
+    placement: ArcSwap<segments::Placement>,
+    monitor: liveness::Monitor,
+    offboarding: offboarding::Offboarding,
+    background: background::Background,
+    counters: counters::Counters,
+}
 
-#[allow(unused_variables, missing_docs)]
 impl Core {
+    /// An empty core. Its ticks do nothing while the permit is not held.
     pub fn new(options: CoreOptions, clock: Arc<dyn Clock>, permit: Arc<ServingPermit>) -> Core {
-        Core
+        Core::with_seed(options, clock, permit, rand::random())
     }
-    pub fn exist_key(&self, key: &[u8]) -> Attempt<bool> {
-        unimplemented!()
+
+    /// With a chosen seed for the hash and for placement, so that a test repeats exactly.
+    pub(crate) fn with_seed(
+        options: CoreOptions,
+        clock: Arc<dyn Clock>,
+        permit: Arc<ServingPermit>,
+        seed: u64,
+    ) -> Core {
+        Core {
+            options,
+            clock,
+            permit,
+            store: store::Store::new(seed),
+            clients: liveness::Clients::new(),
+            registry: Mutex::default(),
+            placement: ArcSwap::default(),
+            monitor: liveness::Monitor::default(),
+            offboarding: offboarding::Offboarding::default(),
+            background: background::Background::default(),
+            counters: counters::Counters::default(),
+        }
     }
-    pub fn get_replica_list(&self, key: &[u8]) -> Attempt<ReplicaList> {
-        unimplemented!()
-    }
-    pub fn put_start(&self, request: &PutStart<'_>) -> Attempt<Replicas> {
-        unimplemented!()
-    }
-    pub fn upsert_start(&self, request: &PutStart<'_>) -> Attempt<Replicas> {
-        unimplemented!()
-    }
-    pub fn put_end(
-        &self,
-        client: ClientId,
-        key: &[u8],
-        checksum: Option<u64>,
-        kind: ReplicaType,
-    ) -> Attempt<()> {
-        unimplemented!()
-    }
-    pub fn put_revoke(&self, client: ClientId, key: &[u8], kind: ReplicaType) -> Attempt<()> {
-        unimplemented!()
-    }
-    pub fn remove(&self, key: &[u8], force: bool) -> Attempt<()> {
-        unimplemented!()
-    }
-    /// One step: at most 64 keys of one shard.
-    pub fn remove_matching(
-        &self,
-        regex: Option<&Regex>,
-        force: bool,
-        cursor: &mut WalkCursor,
-    ) -> Attempt<Walk> {
-        unimplemented!()
-    }
-    /// One step: at most 64 keys of one shard.
-    pub fn replica_lists_matching(
-        &self,
-        regex: &Regex,
-        cursor: &mut WalkCursor,
-        found: &mut Vec<(Box<[u8]>, Replicas)>,
-    ) -> Attempt<Walk> {
-        unimplemented!()
-    }
-    pub fn batch_replica_clear(&self, client: ClientId, key: &[u8], segment_name: &[u8]) -> Attempt<bool> {
-        unimplemented!()
-    }
-    pub fn mount_segment(&self, client: ClientId, segment: SegmentSpec) -> Result<(), ErrorCode> {
-        unimplemented!()
-    }
-    pub fn remount_segments(&self, client: ClientId, segments: Vec<SegmentSpec>) -> Result<(), ErrorCode> {
-        unimplemented!()
-    }
-    pub fn unmount_segment(&self, segment: SegmentId, client: ClientId) -> Result<(), ErrorCode> {
-        unimplemented!()
-    }
-    pub fn ping(&self, client: ClientId) -> ClientStatus {
-        unimplemented!()
-    }
-    /// Whether the shard's lock could be read right now, without waiting (A2).
+
+    /// Whether the shard's lock could be read right now, without waiting (A2). `false` beyond the last shard.
     pub fn try_read_shard(&self, shard: u16) -> bool {
-        unimplemented!()
+        shard < SHARDS && self.store.shard(shard).try_read().is_some()
+    }
+
+    /// The shard in which a key lies. For fault injection and tests: it differs from process to process.
+    pub fn shard_of(&self, key: &[u8]) -> u16 {
+        store::Store::shard_of(self.store.hash(key))
+    }
+
+    /// Locks a shard for writing until the returned value is dropped: every data call for it is `Busy` meanwhile, and
+    /// `HealthCheck` finds it blocked. For fault injection and the tests of A11 only; waits for the lock.
+    ///
+    /// # Panics
+    /// If `shard` is not below [`SHARDS`].
+    pub fn hold_shard(&self, shard: u16) -> ShardHold<'_> {
+        ShardHold::new(self.store.write_blocking(shard))
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("options", &self.options)
+            .field("store", &self.store)
+            .finish_non_exhaustive()
     }
 }

@@ -1,0 +1,65 @@
+//! The core's background work as one step function: the core starts no threads.
+
+use super::{Core, counters::add};
+use crate::{clock::Instant, lock::Mutex};
+use std::time::Duration;
+
+/// Steps (holds of at most 64 keys or ranges) in one tick.
+const STEPS_PER_TICK: u32 = 32;
+/// When to come back with nothing left to do.
+const IDLE: Duration = Duration::from_millis(50);
+/// How often abandoned puts and ranges set aside are looked for.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// Where the background work stands. Its lock is held by a running tick only.
+#[derive(Debug, Default)]
+pub(crate) struct Background(Mutex<Progress>);
+
+#[derive(Debug, Default)]
+struct Progress {
+    discard_cursor: u16,
+    next_round: Instant,
+}
+
+impl Core {
+    /// One bounded piece of background work: offboarding, abandoned puts, ranges that were set aside. Call it again
+    /// after the returned time, from a thread that may wait for a shard's lock. Does nothing without the permit, and
+    /// nothing while another thread is in it.
+    pub fn background_tick(&self) -> Duration {
+        let Some(mut progress) = self.background.0.try_lock() else { return IDLE };
+        if !self.permit.held() {
+            return IDLE;
+        }
+        let now = self.clock.now();
+        let mut more = self.offboarding_tick(now, STEPS_PER_TICK);
+        if now >= progress.next_round && self.permit.held() {
+            let mut budget = STEPS_PER_TICK;
+            let discarded = self.discard_abandoned(&mut progress.discard_cursor, &mut budget);
+            let released = self.release_due(now, &mut budget);
+            if discarded && released {
+                progress.next_round = now.saturating_add(ROUND);
+            } else {
+                more = true;
+            }
+        }
+        if more { Duration::ZERO } else { IDLE }
+    }
+
+    /// Releases ranges whose time aside is over: whether none is left.
+    fn release_due(&self, now: Instant, budget: &mut u32) -> bool {
+        for segment in self.placement.load().segments() {
+            loop {
+                if *budget == 0 {
+                    return false;
+                }
+                let released = segment.release_aside(now);
+                add(&self.counters.ranges_released, released as u64);
+                if released == 0 {
+                    break;
+                }
+                *budget -= 1;
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,128 @@
+//! What only the core can count.
+
+use super::{Core, liveness::LivenessState, offboarding::OffboardingStats};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+pub(crate) fn add(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+/// Counters of events that are rare, or that happen only when something went wrong: none of them is touched on the
+/// ordinary way of a Put, Get or Exist.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) alloc_failures: AtomicU64,
+    pub(crate) partial_allocations: AtomicU64,
+    pub(crate) puts_discarded: AtomicU64,
+    pub(crate) ranges_released: AtomicU64,
+    pub(crate) suspected: AtomicU64,
+    pub(crate) recovered: AtomicU64,
+    pub(crate) offline: AtomicU64,
+    pub(crate) stalls: AtomicU64,
+    pub(crate) offboarded_replicas: AtomicU64,
+}
+
+/// Bytes of all segments of one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentStats {
+    /// The name.
+    pub name: Arc<[u8]>,
+    /// Bytes that were asked for and are not free again.
+    pub allocated_bytes: u64,
+    /// Bytes of the mounted segments.
+    pub capacity_bytes: u64,
+}
+
+/// A picture of the core for metrics and status, taken without any shard lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CoreStats {
+    /// Keys, unfinished puts included (`master_key_count`).
+    pub keys: u64,
+    /// Puts that have started and not ended.
+    pub unfinished_keys: u64,
+    /// Bytes allocated in mounted segments; ranges set aside count (`master_allocated_bytes`).
+    pub allocated_bytes: u64,
+    /// Bytes of all mounted segments (`master_total_capacity_bytes`).
+    pub capacity_bytes: u64,
+    /// Bytes set aside because an earlier writer may still write into them
+    /// (`master_put_start_discarded_staging_size`).
+    pub aside_bytes: u64,
+    /// The same by segment name.
+    pub segments: Vec<SegmentStats>,
+    /// Clients per state.
+    pub active_clients: u64,
+    /// See `active_clients`.
+    pub suspected_clients: u64,
+    /// Clients whose offboarding is not complete.
+    pub offline_clients: u64,
+    /// Clients that have remounted and are not Offline (`master_active_clients`).
+    pub ready_clients: u64,
+    /// Transitions Active → Suspected since the start.
+    pub suspected_transitions: u64,
+    /// Transitions Suspected → Active.
+    pub recoveries: u64,
+    /// Transitions Suspected → Offline.
+    pub offline_transitions: u64,
+    /// Times in which the master noticed that it had not listened.
+    pub stalls: u64,
+    /// The offboarding queue.
+    pub offboarding: OffboardingStats,
+    /// Replicas that offboarding removed.
+    pub offboarded_replicas: u64,
+    /// Starts for which no room was found (`master_put_start_alloc_failures_total`).
+    pub alloc_failures: u64,
+    /// Starts that got fewer replicas than asked for (`master_put_start_partial_allocations_total`).
+    pub partial_allocations: u64,
+    /// Abandoned puts that were discarded (`master_put_start_discard_cnt`).
+    pub puts_discarded: u64,
+    /// Ranges set aside that were released again (`master_put_start_release_cnt`).
+    pub ranges_released: u64,
+}
+
+impl Core {
+    /// The present figures. Costs one load for each shard, segment and client; waits for nobody.
+    pub fn stats(&self) -> CoreStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (keys, unfinished_keys) = self.store.counts();
+        let mut stats = CoreStats {
+            keys,
+            unfinished_keys,
+            suspected_transitions: read(&self.counters.suspected),
+            recoveries: read(&self.counters.recovered),
+            offline_transitions: read(&self.counters.offline),
+            stalls: read(&self.counters.stalls),
+            offboarding: self.offboarding.stats(),
+            offboarded_replicas: read(&self.counters.offboarded_replicas),
+            alloc_failures: read(&self.counters.alloc_failures),
+            partial_allocations: read(&self.counters.partial_allocations),
+            puts_discarded: read(&self.counters.puts_discarded),
+            ranges_released: read(&self.counters.ranges_released),
+            ..CoreStats::default()
+        };
+        for (name, segments) in self.placement.load().by_name() {
+            let mut of_name = SegmentStats { name: name.clone(), allocated_bytes: 0, capacity_bytes: 0 };
+            for segment in segments.iter().filter(|segment| !segment.is_unmounting()) {
+                let (allocated, aside) = segment.usage();
+                of_name.allocated_bytes += allocated;
+                of_name.capacity_bytes += segment.spec().size;
+                stats.aside_bytes += aside;
+            }
+            stats.allocated_bytes += of_name.allocated_bytes;
+            stats.capacity_bytes += of_name.capacity_bytes;
+            stats.segments.push(of_name);
+        }
+        self.clients.for_each(|record| {
+            let state = record.state();
+            stats.ready_clients += u64::from(record.is_ready() && state != LivenessState::Offline);
+            match state {
+                LivenessState::Active => stats.active_clients += 1,
+                LivenessState::Suspected => stats.suspected_clients += 1,
+                LivenessState::Offline => stats.offline_clients += 1,
+            }
+        });
+        stats
+    }
+}

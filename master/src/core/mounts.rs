@@ -1,0 +1,175 @@
+//! Mount, `ReMount`, Unmount, Ping (facts §4.2 to §4.4, §5.1; B3, B4).
+
+use super::{
+    Core,
+    counters::add,
+    liveness::{ClientLivenessRecord, LivenessState, Observed},
+    segments::{Known, MAX_CAPACITY, Registry, Segment},
+};
+use crate::{
+    clock::Instant,
+    error::ErrorCode,
+    types::{ClientId, ClientStatus, SegmentId, SegmentSpec, SegmentStatus},
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// Whether a description is one of memory that exists.
+fn is_valid(spec: &SegmentSpec) -> bool {
+    spec.base != 0
+        && spec.size != 0
+        && spec.size <= MAX_CAPACITY
+        && spec.base.checked_add(spec.size).is_some()
+}
+
+impl Core {
+    /// Adds a segment to the pool; it takes allocations at once. The same segment again is a success and nothing
+    /// more. A success is a liveness signal, and creates the client's record if it has none; it does not make the
+    /// client remount-ready.
+    ///
+    /// # Errors
+    /// `InvalidParams`: base or size is 0, the end is beyond the address space, or another segment is mounted under
+    /// that id. `UnavailableInCurrentStatus` (try again): the segment, or an earlier incarnation of the client, is
+    /// still being taken out.
+    pub fn mount_segment(&self, client: ClientId, segment: SegmentSpec) -> Result<(), ErrorCode> {
+        if !is_valid(&segment) {
+            return Err(ErrorCode::InvalidParams);
+        }
+        let mut registry = self.registry.lock();
+        let record = self.mountable(client)?;
+        match registry.compare(&segment, record.as_ref()) {
+            Known::Different => return Err(ErrorCode::InvalidParams),
+            Known::Unmounting => return Err(ErrorCode::UnavailableInCurrentStatus),
+            Known::Same => {
+                self.heard(client, record, false);
+                return Ok(());
+            }
+            Known::No => {}
+        }
+        let record = self.heard(client, record, false);
+        registry.insert(Arc::new(Segment::new(Arc::new(segment), record, Instant::ZERO)));
+        self.publish_placement(&registry);
+        Ok(())
+    }
+
+    /// Everything that a client has, after it was told `NeedRemount`; makes it remount-ready, with no segments, too.
+    /// A segment that is not known yet is readable at once, but takes no allocation for
+    /// [`CoreOptions::remount_hold`](crate::types::CoreOptions::remount_hold): writers that an earlier master sent
+    /// there may still be writing. Descriptions of no memory (base or size 0) are left out, as upstream does.
+    ///
+    /// # Errors
+    /// `InvalidParams`: one differs from what is mounted under its id (name, base, size or owner);
+    /// `UnavailableInCurrentStatus` as for a mount. Nothing is mounted then.
+    pub fn remount_segments(&self, client: ClientId, segments: Vec<SegmentSpec>) -> Result<(), ErrorCode> {
+        let mut registry = self.registry.lock();
+        let record = self.mountable(client)?;
+        let mut new: BTreeMap<SegmentId, SegmentSpec> = BTreeMap::new();
+        for segment in segments {
+            match registry.compare(&segment, record.as_ref()) {
+                Known::Different => return Err(ErrorCode::InvalidParams),
+                Known::Unmounting => return Err(ErrorCode::UnavailableInCurrentStatus),
+                Known::Same => {}
+                Known::No => match new.get(&segment.id) {
+                    Some(first) if *first != segment => return Err(ErrorCode::InvalidParams),
+                    None if is_valid(&segment) => {
+                        new.insert(segment.id, segment);
+                    }
+                    _ => {}
+                },
+            }
+        }
+        let record = self.heard(client, record, true);
+        if new.is_empty() {
+            return Ok(());
+        }
+        let usable_from = self.clock.now().saturating_add(self.options.remount_hold);
+        for segment in new.into_values() {
+            registry.insert(Arc::new(Segment::new(Arc::new(segment), record.clone(), usable_from)));
+        }
+        self.publish_placement(&registry);
+        Ok(())
+    }
+
+    /// Takes a segment out of the pool: unreadable and without allocations when this returns; its keys are removed
+    /// in the background. An id that is not known is a success.
+    ///
+    /// # Errors
+    /// `InvalidParams`: it belongs to another client. `UnavailableInCurrentStatus`: it is being taken out already.
+    pub fn unmount_segment(&self, segment: SegmentId, client: ClientId) -> Result<(), ErrorCode> {
+        let registry = self.registry.lock();
+        let Some(mounted) = registry.get(segment) else { return Ok(()) };
+        if mounted.owner().id() != client {
+            return Err(ErrorCode::InvalidParams);
+        }
+        if mounted.is_unmounting() {
+            return Err(ErrorCode::UnavailableInCurrentStatus);
+        }
+        self.offboarding.enqueue(Core::prepare_unmount(mounted.clone(), self.clock.now()));
+        self.publish_placement(&registry);
+        Ok(())
+    }
+
+    /// A heartbeat: `Ok` for a client that is remount-ready and not Offline, which makes a Suspected one Active
+    /// again; `NeedRemount` for everybody else. One lock-free look-up and one compare-and-swap: it waits for
+    /// nothing. It never creates a record.
+    pub fn ping(&self, client: ClientId) -> ClientStatus {
+        let now = self.clock.now();
+        let ready = self.clients.with(client, |record| {
+            record.note_ping();
+            match record.observe(now) {
+                Observed::Offline => return false,
+                Observed::Recovered => add(&self.counters.recovered, 1),
+                Observed::Active => {}
+            }
+            record.is_ready()
+        });
+        if ready == Some(true) { ClientStatus::Ok } else { ClientStatus::NeedRemount }
+    }
+
+    /// The liveness of a client and whether it is remount-ready; `None` without a record.
+    pub fn client_state(&self, client: ClientId) -> Option<(LivenessState, bool)> {
+        self.clients.with(client, |record| (record.state(), record.is_ready()))
+    }
+
+    /// Where a segment stands; `None` if it is not known.
+    pub fn segment_status(&self, segment: SegmentId) -> Option<SegmentStatus> {
+        self.registry.lock().get(segment).map(|segment| segment.status())
+    }
+
+    /// The client's record, unless the client is behind the barrier of its own offboarding.
+    fn mountable(&self, client: ClientId) -> Result<Option<Arc<ClientLivenessRecord>>, ErrorCode> {
+        let record = self.clients.get(client);
+        if record.as_ref().is_some_and(|record| record.state() == LivenessState::Offline) {
+            return Err(ErrorCode::UnavailableInCurrentStatus);
+        }
+        Ok(record)
+    }
+
+    /// A mount that succeeds is a signal of life. Offline is committed under the registry's mutex only, which the
+    /// caller holds, so the signal cannot come too late.
+    fn heard(
+        &self,
+        client: ClientId,
+        record: Option<Arc<ClientLivenessRecord>>,
+        ready: bool,
+    ) -> Arc<ClientLivenessRecord> {
+        let now = self.clock.now();
+        let record = record.unwrap_or_else(|| {
+            let record = Arc::new(ClientLivenessRecord::new(client, now));
+            self.clients.insert(record.clone());
+            record
+        });
+        match record.observe(now) {
+            Observed::Recovered => add(&self.counters.recovered, 1),
+            observed => debug_assert_eq!(observed, Observed::Active),
+        }
+        if ready {
+            record.set_ready();
+        }
+        record
+    }
+
+    /// Makes a change of the registry visible to data calls.
+    pub(crate) fn publish_placement(&self, registry: &Registry) {
+        self.placement.store(Arc::new(registry.placement()));
+    }
+}

@@ -1,0 +1,78 @@
+//! Which segments are mounted, and by which incarnation of a client.
+
+use super::{Placement, Segment};
+use crate::{
+    core::liveness::ClientLivenessRecord,
+    types::{SegmentId, SegmentSpec},
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// The mounted segments, unmounting ones included, in a stable order. Behind the one mutex that mounts, unmounts and
+/// the commit of Offline take; no data call on keys and no Ping ever does.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    segments: BTreeMap<SegmentId, Arc<Segment>>,
+}
+
+/// How a description compares with what is mounted under its id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Known {
+    /// Nothing is.
+    No,
+    /// The same segment of the same client.
+    Same,
+    /// It is on its way out.
+    Unmounting,
+    /// Another one.
+    Different,
+}
+
+impl Registry {
+    pub(crate) fn get(&self, id: SegmentId) -> Option<&Arc<Segment>> {
+        self.segments.get(&id)
+    }
+
+    pub(crate) fn compare(&self, spec: &SegmentSpec, owner: Option<&Arc<ClientLivenessRecord>>) -> Known {
+        let Some(segment) = self.segments.get(&spec.id) else { return Known::No };
+        if segment.is_unmounting() {
+            return Known::Unmounting;
+        }
+        let mounted = segment.spec();
+        let same_owner = owner.is_some_and(|owner| Arc::ptr_eq(owner, segment.owner()));
+        if same_owner && (&mounted.name, mounted.base, mounted.size) == (&spec.name, spec.base, spec.size) {
+            Known::Same
+        } else {
+            Known::Different
+        }
+    }
+
+    /// Adds a segment whose id is not known.
+    pub(crate) fn insert(&mut self, segment: Arc<Segment>) {
+        let before = self.segments.insert(segment.spec().id, segment);
+        debug_assert!(before.is_none(), "compare() said that the id is not known");
+    }
+
+    /// Forgets that very incarnation; a later one under the same id stays.
+    pub(crate) fn remove(&mut self, segment: &Arc<Segment>) {
+        let id = segment.spec().id;
+        if self.segments.get(&id).is_some_and(|mounted| Arc::ptr_eq(mounted, segment)) {
+            self.segments.remove(&id);
+        }
+    }
+
+    /// Every segment.
+    #[cfg(test)]
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.segments.values()
+    }
+
+    /// The segments of that incarnation of a client.
+    pub(crate) fn owned_by(&self, owner: &Arc<ClientLivenessRecord>) -> Vec<Arc<Segment>> {
+        self.segments.values().filter(|segment| Arc::ptr_eq(segment.owner(), owner)).cloned().collect()
+    }
+
+    /// What data calls see.
+    pub(crate) fn placement(&self) -> Placement {
+        Placement::new(self.segments.values().filter(|segment| !segment.is_unmounting()))
+    }
+}

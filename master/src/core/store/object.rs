@@ -1,0 +1,369 @@
+//! One object: its key, its replicas and what is known about it, in as few bytes as that takes.
+
+use crate::{
+    clock::Instant,
+    core::{
+        eligibility::ServingEligibility,
+        segments::{NO_RANGE, RangeIndex, Segment},
+    },
+    types::{ClientId, ObjectInfo, ReplicaDescriptor, ReplicaStatus, Replicas},
+};
+use smallvec::SmallVec;
+use std::{
+    mem,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+const INLINE_KEY: usize = 22;
+
+/// A key; short ones need no block of their own.
+#[derive(Debug)]
+enum Key {
+    Inline { len: u8, bytes: [u8; INLINE_KEY] },
+    Heap(Box<[u8]>),
+}
+
+impl Key {
+    fn new(key: &[u8]) -> Key {
+        if key.len() > INLINE_KEY {
+            return Key::Heap(key.into());
+        }
+        let mut bytes = [0; INLINE_KEY];
+        bytes[..key.len()].copy_from_slice(key);
+        Key::Inline { len: key.len() as u8, bytes }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Key::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            Key::Heap(bytes) => bytes,
+        }
+    }
+}
+
+/// A value's copy in one segment. It owns its range there: dropped, the range is free again.
+#[derive(Debug)]
+pub(crate) struct Replica {
+    segment: Arc<Segment>,
+    address: u64,
+    id: u64,
+    range: RangeIndex,
+    status: ReplicaStatus,
+}
+
+impl Replica {
+    /// A replica that is still to be written, in a range just allocated.
+    pub(crate) fn new(segment: Arc<Segment>, range: RangeIndex, address: u64, id: u64) -> Replica {
+        Replica { segment, address, id, range, status: ReplicaStatus::Processing }
+    }
+
+    pub(crate) fn eligibility(&self) -> ServingEligibility {
+        ServingEligibility::of(&self.segment)
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.status == ReplicaStatus::Complete
+    }
+
+    pub(crate) fn is_readable(&self) -> bool {
+        self.is_complete() && self.eligibility().can_serve()
+    }
+
+    pub(crate) fn set_status(&mut self, status: ReplicaStatus) {
+        self.status = status;
+    }
+
+    pub(crate) fn is_named(&self, segment_name: &[u8]) -> bool {
+        *self.segment.spec().name == *segment_name
+    }
+
+    /// Whether it lies in that range of that very incarnation of a segment.
+    pub(crate) fn is_at(&self, segment: &Segment, range: RangeIndex) -> bool {
+        self.range == range && std::ptr::eq(&raw const *self.segment, segment)
+    }
+
+    /// Ends the replica, but keeps its range out of use until `due`: its writer may still be writing.
+    pub(crate) fn set_aside(mut self, due: Instant) {
+        self.segment.set_aside(mem::replace(&mut self.range, NO_RANGE), due);
+    }
+
+    fn describe(&self, size: u64) -> ReplicaDescriptor {
+        ReplicaDescriptor {
+            id: self.id,
+            status: self.status,
+            address: self.address,
+            size,
+            segment: self.segment.spec().clone(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn place(&self) -> (crate::types::SegmentId, u64, u64) {
+        (self.segment.spec().id, self.address, self.id)
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        if self.range != NO_RANGE {
+            self.segment.release(self.range);
+        }
+    }
+}
+
+/// The replicas of an object; nearly always one.
+#[derive(Debug)]
+enum ReplicaSet {
+    One(Replica),
+    /// Any other number; none only until the object is erased or gets others.
+    Many(Vec<Replica>),
+}
+
+/// What a commit of the pending soft pin will do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PendingPin {
+    /// Pin for that long.
+    Pin(Duration),
+    /// Take the pin away.
+    Unpin,
+}
+
+/// What few objects have; behind one pointer so that the others do not pay for it.
+#[derive(Debug, Default)]
+struct Extra {
+    group: Box<[u8]>,
+    soft_pinned_until: Option<Instant>,
+    pending_pin: Option<PendingPin>,
+}
+
+/// An object of the store. 120 bytes with a key of up to 22: one block of 128 with any common allocator.
+#[derive(Debug)]
+pub(crate) struct Object {
+    /// End of the read lease, nanoseconds. Atomic, so that a reader extends it under the shared lock; a remover
+    /// reads it under the exclusive one.
+    leased_until: AtomicU64,
+    put_started: Instant,
+    writer: ClientId,
+    size: u64,
+    checksum: u64,
+    replicas: ReplicaSet,
+    extra: Option<Box<Extra>>,
+    key: Key,
+    has_checksum: bool,
+    hard_pinned: bool,
+    /// It was complete once: an unfinished write to it is an Upsert, and its pins and group stay.
+    established: bool,
+    data_type: u8,
+}
+
+const _: () = assert!(mem::size_of::<Object>() == 120);
+
+/// What a Start says about the object itself.
+#[derive(Debug)]
+pub(crate) struct NewObject<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) writer: ClientId,
+    pub(crate) size: u64,
+    pub(crate) now: Instant,
+    pub(crate) hard_pinned: bool,
+    pub(crate) data_type: u8,
+    pub(crate) group: &'a [u8],
+    pub(crate) pending_pin: Option<PendingPin>,
+}
+
+impl Object {
+    pub(crate) fn new(new: &NewObject<'_>, replicas: SmallVec<[Replica; 1]>) -> Object {
+        let mut object = Object {
+            leased_until: AtomicU64::new(0),
+            put_started: new.now,
+            writer: new.writer,
+            size: new.size,
+            checksum: 0,
+            replicas: ReplicaSet::Many(Vec::new()),
+            extra: None,
+            key: Key::new(new.key),
+            has_checksum: false,
+            hard_pinned: new.hard_pinned,
+            established: false,
+            data_type: new.data_type,
+        };
+        object.set_replicas(replicas);
+        if !new.group.is_empty() {
+            object.extra().group = new.group.into();
+        }
+        object.set_pending_pin(new.pending_pin);
+        object
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        self.key.bytes()
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(crate) fn writer(&self) -> ClientId {
+        self.writer
+    }
+
+    pub(crate) fn put_started(&self) -> Instant {
+        self.put_started
+    }
+
+    pub(crate) fn is_established(&self) -> bool {
+        self.established
+    }
+
+    pub(crate) fn checksum(&self) -> Option<u64> {
+        self.has_checksum.then_some(self.checksum)
+    }
+
+    pub(crate) fn group(&self) -> &[u8] {
+        self.extra.as_ref().map_or(&[], |extra| &extra.group)
+    }
+
+    pub(crate) fn is_leased(&self, now: Instant) -> bool {
+        self.leased_until.load(Ordering::Relaxed) > now.as_nanos()
+    }
+
+    /// Extends the read lease to `until` at least. Rounded up to the next millisecond, so that readers of a hot key
+    /// mostly find it done and do not fight for its cache line.
+    pub(crate) fn lease(&self, until: Instant) {
+        let until = until.as_nanos().div_ceil(1_000_000).saturating_mul(1_000_000);
+        if self.leased_until.load(Ordering::Relaxed) < until {
+            self.leased_until.fetch_max(until, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn replicas(&self) -> &[Replica] {
+        match &self.replicas {
+            ReplicaSet::One(replica) => std::slice::from_ref(replica),
+            ReplicaSet::Many(replicas) => replicas,
+        }
+    }
+
+    pub(crate) fn replicas_mut(&mut self) -> &mut [Replica] {
+        match &mut self.replicas {
+            ReplicaSet::One(replica) => std::slice::from_mut(replica),
+            ReplicaSet::Many(replicas) => replicas,
+        }
+    }
+
+    fn set_replicas(&mut self, mut replicas: SmallVec<[Replica; 1]>) {
+        self.replicas = match replicas.len() {
+            1 => replicas.pop().map_or(ReplicaSet::Many(Vec::new()), ReplicaSet::One),
+            _ => ReplicaSet::Many(replicas.into_vec()),
+        };
+    }
+
+    /// Takes out every replica for which `take` holds.
+    pub(crate) fn extract(&mut self, take: impl Fn(&Replica) -> bool) -> SmallVec<[Replica; 1]> {
+        if !self.replicas().iter().any(&take) {
+            return SmallVec::new();
+        }
+        let all = match mem::replace(&mut self.replicas, ReplicaSet::Many(Vec::new())) {
+            ReplicaSet::One(replica) => SmallVec::from_buf([replica]),
+            ReplicaSet::Many(replicas) => SmallVec::from_vec(replicas),
+        };
+        let (taken, kept): (SmallVec<[Replica; 1]>, SmallVec<[Replica; 1]>) =
+            all.into_iter().partition(&take);
+        self.set_replicas(kept);
+        taken
+    }
+
+    pub(crate) fn any(&self, is: impl Fn(&Replica) -> bool) -> bool {
+        self.replicas().iter().any(is)
+    }
+
+    pub(crate) fn all(&self, are: impl Fn(&Replica) -> bool) -> bool {
+        self.replicas().iter().all(are)
+    }
+
+    /// Whether a write to it has started and not ended.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.any(|replica| !replica.is_complete())
+    }
+
+    /// Whether nothing of it will ever be served again, although background work has not erased it yet.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.all(|replica| !replica.eligibility().should_retain_resources())
+    }
+
+    /// A further write begins: into `replicas`, or in place if there are none.
+    pub(crate) fn start_write(&mut self, new: &NewObject<'_>, replicas: SmallVec<[Replica; 1]>) {
+        self.put_started = new.now;
+        self.writer = new.writer;
+        self.size = new.size;
+        if replicas.is_empty() {
+            for replica in self.replicas_mut() {
+                replica.set_status(ReplicaStatus::Processing);
+            }
+        } else {
+            self.leased_until = AtomicU64::new(0);
+            self.set_replicas(replicas);
+        }
+        self.set_pending_pin(new.pending_pin);
+    }
+
+    /// The first readable End of a write: checksum, soft pin.
+    pub(crate) fn finish_write(&mut self, checksum: Option<u64>, now: Instant) {
+        self.has_checksum = checksum.is_some();
+        self.checksum = checksum.unwrap_or_default();
+        self.established = true;
+        if let Some(extra) = &mut self.extra {
+            match extra.pending_pin.take() {
+                Some(PendingPin::Pin(ttl)) => extra.soft_pinned_until = Some(now.saturating_add(ttl)),
+                Some(PendingPin::Unpin) => extra.soft_pinned_until = None,
+                None => {}
+            }
+            if extra.group.is_empty() && extra.soft_pinned_until.is_none() {
+                self.extra = None;
+            }
+        }
+    }
+
+    fn extra(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
+    }
+
+    fn set_pending_pin(&mut self, pin: Option<PendingPin>) {
+        if pin.is_some() || self.extra.is_some() {
+            self.extra().pending_pin = pin;
+        }
+    }
+
+    /// Every replica for which `show` holds, as clients see it.
+    pub(crate) fn describe(&self, show: impl Fn(&Replica) -> bool) -> Replicas {
+        self.replicas()
+            .iter()
+            .filter(|replica| show(replica))
+            .map(|replica| replica.describe(self.size))
+            .collect()
+    }
+
+    /// All about it, for diagnostics.
+    pub(crate) fn info(&self, now: Instant) -> ObjectInfo {
+        let left = |until: Instant| Some(until.saturating_since(now)).filter(|left| !left.is_zero());
+        ObjectInfo {
+            writer: self.writer,
+            size: self.size,
+            checksum: self.checksum(),
+            group: self.group().into(),
+            data_type: self.data_type,
+            hard_pinned: self.hard_pinned,
+            soft_pin_left: self.extra.as_ref().and_then(|extra| extra.soft_pinned_until).and_then(left),
+            lease_left: left(Instant::from_nanos(self.leased_until.load(Ordering::Relaxed))),
+            age: now.saturating_since(self.put_started),
+            replicas: self
+                .replicas()
+                .iter()
+                .map(|replica| (replica.describe(self.size), replica.segment.owner().state()))
+                .collect(),
+        }
+    }
+}

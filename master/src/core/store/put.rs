@@ -1,0 +1,219 @@
+//! `PutStart`, `PutEnd`, `PutRevoke` (facts §3.1, §3.2).
+
+use super::{NewObject, Object, PendingPin, Replica, ShardWrite};
+use crate::{
+    clock::Instant,
+    core::{
+        Core,
+        counters::add,
+        liveness::LivenessState,
+        segments::{Placement, Wanted},
+    },
+    error::ErrorCode,
+    types::{Attempt, ClientId, PutStart, ReplicaStatus, ReplicaType, Replicas, SoftPinAction},
+};
+use smallvec::SmallVec;
+use std::time::Duration;
+
+/// Whether an End or Revoke of that kind means memory replicas: the only ones that there are.
+fn means_memory(kind: ReplicaType) -> bool {
+    matches!(kind, ReplicaType::Memory | ReplicaType::All)
+}
+
+impl Core {
+    /// Makes room for a new object: where its writer is to write. It is not readable before [`Core::put_end`]. Fewer
+    /// replicas than asked for are a success, none is not.
+    ///
+    /// # Errors
+    /// `Busy`; `InvalidParams`: no replicas asked for, an empty key or value, or a soft pin that is out of bounds or
+    /// not enabled; `UnavailableInCurrentMode`, `DfsServiceUnavailable`: `NoF` or DFS replicas; `IllegalClient`: the
+    /// writer is Offline; `ObjectAlreadyExists`: it is there, or being written for less than
+    /// `put_start_discard_timeout`; `NoAvailableHandle`: no room.
+    pub fn put_start(&self, request: &PutStart<'_>) -> Attempt<Replicas> {
+        let pending_pin = self.check_start(request)?;
+        let hash = self.store.hash(request.key);
+        // Loaded before the lock and so dropped after it: the last user of an old picture frees all of it.
+        let placement = self.placement.load();
+        let mut shard = self.store.write(hash)?;
+        let now = self.clock.now();
+        if let Some(position) = shard.live_position(hash, request.key) {
+            let object = shard.at(position);
+            if object
+                .is_some_and(|object| object.any(Replica::is_complete) || !self.is_abandoned(object, now))
+            {
+                return Err(ErrorCode::ObjectAlreadyExists.into());
+            }
+            self.discard_unfinished(&mut shard, hash, position);
+        }
+        let replicas = self.place(&mut shard, &placement, request, hash, now)?;
+        let object = Object::new(&new_object(request, pending_pin, now), replicas);
+        Ok(shard.insert(hash, Box::new(object)).describe(|_| true))
+    }
+
+    /// The writer has written: the object becomes readable. Again for a finished object it is a success and changes
+    /// nothing. `kind` names the replicas meant; there are only memory replicas.
+    ///
+    /// # Errors
+    /// `Busy`; `IllegalClient`: the object is another client's, or the client is Offline; `ObjectNotFound`;
+    pub fn put_end(
+        &self,
+        client: ClientId,
+        key: &[u8],
+        checksum: Option<u64>,
+        kind: ReplicaType,
+    ) -> Attempt<()> {
+        self.refuse_offline(client)?;
+        let hash = self.store.hash(key);
+        let mut shard = self.store.write(hash)?;
+        let position = shard.live_position(hash, key).ok_or(ErrorCode::ObjectNotFound)?;
+        let now = self.clock.now();
+        shard
+            .change(hash, position, |object| {
+                if object.writer() != client {
+                    return Err(ErrorCode::IllegalClient.into());
+                }
+                if !means_memory(kind) || !object.is_unfinished() {
+                    return Ok(());
+                }
+                for replica in object.replicas_mut() {
+                    replica.set_status(ReplicaStatus::Complete);
+                }
+                object.finish_write(checksum, now);
+                Ok(())
+            })
+            .unwrap_or(Err(ErrorCode::ObjectNotFound.into()))
+    }
+
+    /// The writer gives up: the replicas that are not finished go, their memory is free at once, and so does the
+    /// object if nothing is left.
+    ///
+    /// # Errors
+    /// `Busy`; `IllegalClient` and `ObjectNotFound` as for an End; `InvalidWrite`: nothing is being written.
+    pub fn put_revoke(&self, client: ClientId, key: &[u8], kind: ReplicaType) -> Attempt<()> {
+        self.refuse_offline(client)?;
+        let hash = self.store.hash(key);
+        let mut shard = self.store.write(hash)?;
+        let position = shard.live_position(hash, key).ok_or(ErrorCode::ObjectNotFound)?;
+        shard
+            .change(hash, position, |object| {
+                if object.writer() != client {
+                    return Err(ErrorCode::IllegalClient.into());
+                }
+                if !object.is_unfinished() || means_memory(kind) && object.any(Replica::is_complete) {
+                    return Err(ErrorCode::InvalidWrite.into());
+                }
+                if means_memory(kind) {
+                    drop(object.extract(|replica| !replica.is_complete()));
+                }
+                Ok(())
+            })
+            .unwrap_or(Err(ErrorCode::ObjectNotFound.into()))
+    }
+
+    /// The checks of a Start that need no state but the writer's, in upstream's order; what it means for the pin.
+    pub(super) fn check_start(&self, request: &PutStart<'_>) -> Attempt<Option<PendingPin>> {
+        let config = request.config;
+        let invalid = Err(ErrorCode::InvalidParams.into());
+        if config.replica_num == 0 && config.nof_replica_num == 0 && config.dfs_replica_num == 0 {
+            return invalid;
+        }
+        if request.key.is_empty() || request.slice_length == 0 {
+            return invalid;
+        }
+        if config.dfs_replica_num > 1 || config.dfs_replica_num > 0 && config.replica_num == 0 {
+            return invalid;
+        }
+        if config.nof_replica_num > 0 {
+            let code = if config.prefer_alloc_in_same_node {
+                ErrorCode::InvalidParams
+            } else {
+                ErrorCode::UnavailableInCurrentMode
+            };
+            return Err(code.into());
+        }
+        let ttl = config.soft_pin_ttl_ms.map(Duration::from_millis);
+        let pin = match config.soft_pin_action {
+            SoftPinAction::Enable => {
+                let ttl = ttl.unwrap_or(self.options.soft_pin_ttl);
+                if ttl > self.options.max_soft_pin_ttl {
+                    return invalid;
+                }
+                Some(if ttl.is_zero() { PendingPin::Unpin } else { PendingPin::Pin(ttl) })
+            }
+            _ if ttl.is_some() => return invalid,
+            SoftPinAction::Disable => Some(PendingPin::Unpin),
+            SoftPinAction::Preserve => None,
+        };
+        if config.dfs_replica_num > 0 {
+            return Err(ErrorCode::DfsServiceUnavailable.into());
+        }
+        self.refuse_offline(request.client)?;
+        Ok(pin)
+    }
+
+    /// B7: a client without a record may write, a Suspected one, too; only one that is Offline is refused.
+    pub(super) fn refuse_offline(&self, client: ClientId) -> Attempt<()> {
+        match self.clients.with(client, |record| record.state()) {
+            Some(LivenessState::Offline) => Err(ErrorCode::IllegalClient.into()),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn is_abandoned(&self, object: &Object, now: Instant) -> bool {
+        object.is_unfinished()
+            && object.put_started().saturating_add(self.options.put_start_discard_timeout) < now
+    }
+
+    /// Ends an abandoned write. Its ranges stay out of use until the writer surely is not writing any more.
+    pub(super) fn discard_unfinished(&self, shard: &mut ShardWrite<'_>, hash: u64, position: usize) {
+        add(&self.counters.puts_discarded, 1);
+        shard.change(hash, position, |object| {
+            let due = object.put_started().saturating_add(self.options.put_start_release_timeout);
+            for replica in object.extract(|replica| !replica.is_complete()) {
+                replica.set_aside(due);
+            }
+        });
+    }
+
+    pub(super) fn place(
+        &self,
+        shard: &mut ShardWrite<'_>,
+        placement: &Placement,
+        request: &PutStart<'_>,
+        hash: u64,
+        now: Instant,
+    ) -> Attempt<SmallVec<[Replica; 1]>> {
+        let random = shard.random();
+        let wanted = Wanted { size: request.slice_length, hash, config: request.config, now, random };
+        let replicas: SmallVec<[Replica; 1]> = placement
+            .place(&wanted)
+            .into_iter()
+            .map(|placed| Replica::new(placed.segment, placed.range, placed.address, shard.next_replica_id()))
+            .collect();
+        if replicas.is_empty() {
+            add(&self.counters.alloc_failures, 1);
+            return Err(ErrorCode::NoAvailableHandle.into());
+        }
+        if (replicas.len() as u64) < request.config.replica_num {
+            add(&self.counters.partial_allocations, 1);
+        }
+        Ok(replicas)
+    }
+}
+
+pub(super) fn new_object<'a>(
+    request: &PutStart<'a>,
+    pending_pin: Option<PendingPin>,
+    now: Instant,
+) -> NewObject<'a> {
+    NewObject {
+        key: request.key,
+        writer: request.client,
+        size: request.slice_length,
+        now,
+        hard_pinned: request.config.with_hard_pin,
+        data_type: request.config.data_type,
+        group: request.config.group_id,
+        pending_pin,
+    }
+}

@@ -1,0 +1,56 @@
+//! `UpsertStart` (facts §3.4): a Put that may replace.
+
+use super::{Object, Replica, put::new_object};
+use crate::{
+    core::Core,
+    error::ErrorCode,
+    types::{Attempt, PutStart, Replicas},
+};
+
+impl Core {
+    /// Like [`Core::put_start`], but an object that is there is replaced: in place if the size is the same and all of
+    /// it can be served, else in new ranges; what it had is then kept aside for `put_start_release_timeout`, since
+    /// readers and an earlier writer may still use it. A write under way is pre-empted. Pins and group of an object
+    /// that was complete once stay. Until [`Core::put_end`] the key is not readable. If no room is found, nothing
+    /// changes.
+    ///
+    /// Read leases do not hold an Upsert back, as upstream.
+    ///
+    /// # Errors
+    /// As for [`Core::put_start`], but for `ObjectAlreadyExists`; `InvalidParams` also for another group.
+    pub fn upsert_start(&self, request: &PutStart<'_>) -> Attempt<Replicas> {
+        let pending_pin = self.check_start(request)?;
+        let hash = self.store.hash(request.key);
+        let placement = self.placement.load();
+        let mut shard = self.store.write(hash)?;
+        let now = self.clock.now();
+        let new = new_object(request, pending_pin, now);
+        let position = shard.live_position(hash, request.key);
+        let Some((position, object)) = position.and_then(|position| Some((position, shard.at(position)?)))
+        else {
+            let replicas = self.place(&mut shard, &placement, request, hash, now)?;
+            return Ok(shard.insert(hash, Box::new(Object::new(&new, replicas))).describe(|_| true));
+        };
+        let stays = object.is_established();
+        if stays && object.group() != request.config.group_id {
+            return Err(ErrorCode::InvalidParams.into());
+        }
+        let in_place = object.size() == request.slice_length
+            && object.any(Replica::is_complete)
+            && object.all(|replica| !replica.is_complete() || replica.eligibility().can_serve());
+        let replicas =
+            if in_place { None } else { Some(self.place(&mut shard, &placement, request, hash, now)?) };
+        let due = now.saturating_add(self.options.put_start_release_timeout);
+        let described = shard.change(hash, position, |object| {
+            for replica in object.extract(|replica| !in_place || !replica.is_complete()) {
+                replica.set_aside(due);
+            }
+            match replicas {
+                Some(replicas) if !stays => *object = Object::new(&new, replicas),
+                replicas => object.start_write(&new, replicas.unwrap_or_default()),
+            }
+            object.describe(|_| true)
+        });
+        described.ok_or(ErrorCode::InternalError.into())
+    }
+}

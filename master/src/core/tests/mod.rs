@@ -1,0 +1,185 @@
+//! Tests over the whole core: scenarios, a model, threads, and the bytes of a key.
+
+mod clients;
+mod footprint;
+mod model;
+mod objects;
+mod shards;
+mod threads;
+mod upsert;
+
+use super::{Core, SHARDS};
+use crate::{
+    clock::{Instant, ManualClock},
+    error::ErrorCode,
+    permit::ServingPermit,
+    types::{
+        Attempt, ClientId, CoreOptions, OpError, PutStart, ReplicaType, Replicas, ReplicateConfig, SegmentId,
+        SegmentSpec, SegmentStatus,
+    },
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MIB: u64 = 1 << 20;
+
+pub(super) struct Rig {
+    pub(super) core: Core,
+    pub(super) clock: Arc<ManualClock>,
+    pub(super) permit: Arc<ServingPermit>,
+}
+
+pub(super) fn client(n: u64) -> ClientId {
+    ClientId { first: 0xc11e, second: n }
+}
+
+pub(super) fn segment_id(n: u64) -> SegmentId {
+    SegmentId { first: 0x5e9, second: n }
+}
+
+/// Segment `n`: `size` bytes from n × 2^40 on, with a name of its own.
+pub(super) fn spec(n: u64, size: u64) -> SegmentSpec {
+    SegmentSpec {
+        id: segment_id(n),
+        name: format!("segment-{n}").into_bytes().into(),
+        base: n << 40,
+        size,
+        te_endpoint: format!("host-{n}:1234").into_bytes().into(),
+        protocol: b"tcp".as_slice().into(),
+        host_id: format!("host-{n}").into_bytes().into(),
+    }
+}
+
+/// The code of a refusal; panics on a success.
+#[track_caller]
+pub(super) fn code<T: std::fmt::Debug>(result: Attempt<T>) -> ErrorCode {
+    match result {
+        Err(OpError::Failed(code)) => code,
+        other => panic!("expected a refusal, got {other:?}"),
+    }
+}
+
+impl Rig {
+    pub(super) fn new() -> Rig {
+        Rig::with(CoreOptions::default())
+    }
+
+    pub(super) fn with(options: CoreOptions) -> Rig {
+        let clock = ManualClock::new(Instant::from_nanos(1_000_000_000_000));
+        let permit = Arc::new(ServingPermit::standalone(clock.clone()));
+        Rig { core: Core::with_seed(options, clock.clone(), permit.clone(), 7), clock, permit }
+    }
+
+    /// With segment 1 of client 1, of 64 MiB.
+    pub(super) fn with_segment() -> Rig {
+        let rig = Rig::new();
+        rig.core.mount_segment(client(1), spec(1, 64 * MIB)).unwrap();
+        rig
+    }
+
+    pub(super) fn start(&self, writer: u64, key: &[u8], size: u64) -> Attempt<Replicas> {
+        self.start_with(writer, key, size, &ReplicateConfig::default())
+    }
+
+    pub(super) fn start_with(
+        &self,
+        writer: u64,
+        key: &[u8],
+        size: u64,
+        config: &ReplicateConfig<'_>,
+    ) -> Attempt<Replicas> {
+        self.core.put_start(&PutStart { client: client(writer), key, slice_length: size, config })
+    }
+
+    pub(super) fn upsert(&self, writer: u64, key: &[u8], size: u64) -> Attempt<Replicas> {
+        let config = &ReplicateConfig::default();
+        self.core.upsert_start(&PutStart { client: client(writer), key, slice_length: size, config })
+    }
+
+    pub(super) fn end(&self, writer: u64, key: &[u8]) -> Attempt<()> {
+        self.core.put_end(client(writer), key, None, ReplicaType::All)
+    }
+
+    #[track_caller]
+    pub(super) fn put(&self, writer: u64, key: &[u8], size: u64) {
+        self.start(writer, key, size).unwrap();
+        self.end(writer, key).unwrap();
+    }
+
+    /// Lets `seconds` pass with the monitor ticking each second, while `alive` clients ping.
+    pub(super) fn pass(&self, seconds: u32, alive: &[u64]) {
+        for _ in 0..seconds {
+            self.clock.advance(SECOND);
+            for &n in alive {
+                self.core.ping(client(n));
+            }
+            self.core.liveness_tick();
+        }
+    }
+
+    /// Runs the background until it has nothing to do at once; how many ticks that took.
+    pub(super) fn settle(&self) -> usize {
+        let ticks = (1..10_000).find(|_| !self.core.background_tick().is_zero());
+        self.check();
+        ticks.expect("the background gets done")
+    }
+
+    /// The oracle: recomputes from the raw state whatever is kept in step, and compares. Every range that a replica
+    /// has is held in its segment, every held range has its replica, no two overlap, and all gauges agree.
+    #[track_caller]
+    pub(super) fn check(&self) {
+        let mut by_segment: BTreeMap<SegmentId, BTreeSet<(u64, u64)>> = BTreeMap::new();
+        let (mut keys, mut unfinished, mut ids) = (0, 0, BTreeSet::new());
+        for index in 0..SHARDS {
+            let shard = self.core.store.shard(index).read();
+            let mut waiting = Vec::new();
+            for object in shard.objects() {
+                keys += 1;
+                assert_eq!(self.core.shard_of(object.key()), index);
+                assert!(!object.replicas().is_empty());
+                if object.is_unfinished() {
+                    waiting.push(self.core.store.hash(object.key()));
+                }
+                for replica in object.replicas() {
+                    let (segment, address, id) = replica.place();
+                    assert!(ids.insert(id), "replica ids are unique");
+                    assert!(by_segment.entry(segment).or_default().insert((address, object.size())));
+                }
+            }
+            unfinished += waiting.len() as u64;
+            let mut listed = shard.unfinished().to_vec();
+            listed.sort_unstable();
+            waiting.sort_unstable();
+            assert_eq!(listed, waiting);
+        }
+        let stats = self.core.stats();
+        assert_eq!((stats.keys, stats.unfinished_keys), (keys, unfinished));
+        let (mut allocated, mut capacity, mut aside) = (0, 0, 0);
+        for segment in self.core.registry.lock().segments() {
+            let spec = segment.spec();
+            let ranges = segment.check();
+            let held: BTreeSet<_> = ranges.iter().filter(|range| !range.2).map(|r| (r.0, r.1)).collect();
+            assert_eq!(held, by_segment.remove(&spec.id).unwrap_or_default());
+            assert!(
+                ranges.iter().all(|range| range.0 >= spec.base && range.0 + range.1 <= spec.base + spec.size)
+            );
+            if segment.status() == SegmentStatus::Ok {
+                allocated += ranges.iter().map(|range| range.1).sum::<u64>();
+                aside += ranges.iter().filter(|range| range.2).map(|range| range.1).sum::<u64>();
+                capacity += spec.size;
+            }
+        }
+        assert!(by_segment.is_empty(), "no replica outlives its segment's clean-up: {by_segment:?}");
+        assert_eq!(
+            (stats.allocated_bytes, stats.capacity_bytes, stats.aside_bytes),
+            (allocated, capacity, aside)
+        );
+        let named: Vec<_> = stats.segments.iter().map(|of| (of.allocated_bytes, of.capacity_bytes)).collect();
+        let sums = named.iter().fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+        assert_eq!(sums, (allocated, capacity));
+    }
+}
