@@ -3,15 +3,20 @@
 
 . "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../e2e/cluster/settings.sh"
 LOGS=$ROOT/target/logs
-mkdir -p "$LOGS"
 
 child=
 times=()
 script_began=$SECONDS
 
-# A background job of a script ignores the terminal's interrupt: it has to be passed on.
+# The running step, with all that it started, is a process group of its own; whoever interrupts us means it, too.
+stop_child() {
+  [ -n "$child" ] || return 0
+  kill -TERM -- "-$child" 2>/dev/null
+  wait "$child"
+  child=
+}
 interrupted() {
-  [ -z "$child" ] || kill -TERM "$child" 2>/dev/null
+  stop_child
   exit 130
 }
 trap interrupted INT TERM
@@ -30,14 +35,17 @@ shown_step() { STEP_OUTPUT=shown run_step "$@"; }
 run_step() {
   local title=$1 began=${EPOCHREALTIME/[.,]/} status=0 log next=2
   shift
+  mkdir -p "$LOGS"
   log=$LOGS/$(tr -cs '[:alnum:]\n' - <<<"$title").log
   printf '== %s\n' "$title"
+  set -m
   if [ "$STEP_OUTPUT" = shown ]; then
     "$@" </dev/null &
   else
     "$@" >"$log" 2>&1 </dev/null &
   fi
   child=$!
+  set +m
   while kill -0 $child 2>/dev/null; do
     sleep 0.1
     if [ "$STEP_OUTPUT" = quiet ] && [ $((10#$(seconds_since "$began" | cut -d. -f1))) -ge $next ]; then
@@ -64,7 +72,12 @@ print_times() {
   printf '%9s s  in all\n' $((SECONDS - script_began))
 }
 
-# For whoever cannot or does not want to run the local cluster.
-own_cluster_hint() {
-  echo "To use a cluster of your own instead: KUBECONFIG=/path/to/config MASTER_IMAGE=... OPERATOR_IMAGE=... make run"
+# preflight HINT [machine]: one sentence and the end of the script, if the local cluster cannot run here.
+preflight() {
+  local hint=$1 reasons
+  shift
+  if ! reasons=$("$ROOT/e2e/cluster/preflight.sh" "$@"); then
+    echo "The local cluster cannot run here: $(paste -sd, <<<"$reasons" | sed 's/,/, /g'). $hint" >&2
+    exit 1
+  fi
 }

@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$ROOT"
 SCRIPTS=$ROOT/scripts
 
+own_cluster="To use a cluster of your own instead: KUBECONFIG=/path/to/config MASTER_IMAGE=... OPERATOR_IMAGE=... make run"
 overlay=$(mktemp -d)
 trap 'rm -rf "$overlay"' EXIT
 
@@ -21,11 +22,9 @@ else
   # From here on no surprise from the caller's environment.
   unset KUBECONFIG MASTER_IMAGE OPERATOR_IMAGE
   where=local
+  preflight "$own_cluster" machine
   step "Install what is missing" "$SCRIPTS/prepare.sh" packages
-  if ! reasons=$("$ROOT/e2e/cluster/preflight.sh"); then
-    echo "The local cluster cannot run here: $(paste -sd, <<<"$reasons" | sed 's/,/, /g'). $(own_cluster_hint)" >&2
-    exit 1
-  fi
+  preflight "$own_cluster"
   step "Build Kubernetes (once; about 7 minutes on 2 cores)" "$ROOT/e2e/cluster/programs.sh"
   step "Install the Mooncake client from PyPI (once)" "$SCRIPTS/prepare.sh" client
   step "Build the master and the operator" cargo build --release --locked -p mooncake-master -p mooncake-operator

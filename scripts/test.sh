@@ -11,9 +11,6 @@ unset KUBECONFIG MASTER_IMAGE OPERATOR_IMAGE
 only=${1:-all}
 case $only in all | e2e) ;; *) echo "usage: $0 [e2e]" >&2; exit 2 ;; esac
 
-# Whatever ends this, no cluster stays. (The scenarios clean up themselves; this is for when they were killed.)
-trap '[ -z "$child" ] || kill -TERM "$child" 2>/dev/null; "$ROOT/e2e/cluster/down.sh" --wipe' EXIT
-
 unit() {
   local runner
   runner=CARGO_TARGET_$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')_RUNNER
@@ -40,11 +37,12 @@ readme_commands() {
   make clean-cluster
 }
 
+without="make lint and make unit need no cluster."
+preflight "$without" machine
+# Whatever ends this, no cluster stays. (The scenarios clean up themselves; this is for when they were killed.)
+trap 'stop_child; "$ROOT/e2e/cluster/down.sh" --wipe' EXIT
 step "Install what is missing" "$SCRIPTS/prepare.sh" packages
-if ! reasons=$("$ROOT/e2e/cluster/preflight.sh"); then
-  echo "The scenarios cannot run here: $(paste -sd, <<<"$reasons" | sed 's/,/, /g'). make lint and make unit need no cluster." >&2
-  exit 1
-fi
+preflight "$without"
 if [ "$only" = all ]; then
   step "Format" cargo fmt --all --check
   step "Dependency policy" "$SCRIPTS/policy.py"

@@ -131,6 +131,16 @@ impl Cluster {
         self.kubectl(&["apply", "-f", &file.to_string_lossy()])
     }
 
+    /// The directory of kubectl and the cluster's other programs.
+    pub fn programs(&self) -> &Path {
+        self.kubectl.parent().unwrap_or(&self.kubectl)
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.data.join("pki/admin.kubeconfig")
+    }
+
     /// A file of the repository.
     pub fn file(&self, path: &str) -> PathBuf {
         self.repository.join(path)
@@ -183,7 +193,7 @@ impl Cluster {
 
     fn kubectl_command(&self) -> Command {
         let mut command = Command::new(&self.kubectl);
-        command.arg("--kubeconfig").arg(self.data.join("pki/admin.kubeconfig"));
+        command.arg("--kubeconfig").arg(self.kubeconfig());
         command
     }
 

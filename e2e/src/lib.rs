@@ -13,6 +13,7 @@ pub mod gap;
 pub mod instance;
 pub mod netns;
 pub mod prober;
+pub mod readme;
 pub mod scenario;
 pub mod store_client;
 pub mod watch;
