@@ -153,11 +153,16 @@ impl Cluster {
         rustix::process::Pid::from_raw(text.trim().parse()?).context("pid 0")
     }
 
-    /// A command that runs the client's Python inside the cluster's namespace.
-    pub(crate) fn python(&self) -> Command {
+    /// A command that runs the client's Python inside the cluster's namespace, with the name resolution of a pod in the
+    /// namespace `default`.
+    pub(crate) fn python(&self) -> anyhow::Result<Command> {
+        let resolver = self.data.join("client-resolv.conf");
+        let search = "default.svc.cluster.local svc.cluster.local cluster.local";
+        std::fs::write(&resolver, format!("nameserver 10.250.0.2\nsearch {search}\noptions ndots:5\n"))?;
         let mut command = Command::new("nsenter");
-        command.arg("--net=/run/netns/k8s").arg("--").arg(&self.python);
-        command
+        command.args(["--net=/run/netns/k8s", "--", "unshare", "--mount", "bash", "-c"]);
+        command.arg("mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"").arg(resolver).arg(&self.python);
+        Ok(command)
     }
 
     /// Where a scenario's logs go; made anew.

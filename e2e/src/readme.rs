@@ -1,7 +1,8 @@
-//! The commands of the README, so that they can be executed as they stand.
+//! The code blocks of the README, so that they can be executed as they stand.
 
-/// The blocks marked `sh`, in order; each is its commands, one a line.
-pub fn shell_blocks(markdown: &str) -> Vec<String> {
+/// The blocks marked with that language, in order.
+pub fn blocks(markdown: &str, language: &str) -> Vec<String> {
+    let opening = format!("```{language}");
     let mut blocks = Vec::new();
     let mut open: Option<String> = None;
     for line in markdown.lines() {
@@ -14,7 +15,7 @@ pub fn shell_blocks(markdown: &str) -> Vec<String> {
                 block.push_str(line);
                 block.push('\n');
             }
-            None if line.trim_end() == "```sh" => open = Some(String::new()),
+            None if line.trim_end() == opening => open = Some(String::new()),
             None => {}
         }
     }
@@ -26,8 +27,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_shell_blocks_are_commands() {
+    fn only_blocks_of_that_language() {
         let text = "a\n```sh\nmake run\nmake test\n```\n```json\n{}\n```\n```sh\nls\n```\n";
-        assert_eq!(shell_blocks(text), ["make run\nmake test\n", "ls\n"]);
+        assert_eq!(blocks(text, "sh"), ["make run\nmake test\n", "ls\n"]);
+        assert_eq!(blocks(text, "json"), ["{}\n"]);
     }
 }

@@ -3,7 +3,7 @@
 use crate::{clock::Moment, cluster::Cluster, gap::Sample};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
-use std::{fs::File, net::SocketAddr, path::Path, process::Stdio, time::Duration};
+use std::{fs::File, path::Path, process::Stdio, time::Duration};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout},
@@ -36,15 +36,16 @@ pub struct Samples {
 }
 
 impl StoreClient {
-    /// Starts a client and lets it mount `segment_bytes` (0: none) at the master behind `service`.
+    /// Starts a client and lets it mount `segment_bytes` (0: none) at the master behind `service`: an address, or a
+    /// name as pods of the namespace `default` resolve it, and a port.
     pub async fn start(
         cluster: &Cluster,
-        service: SocketAddr,
+        service: &str,
         segment_bytes: u64,
         logs: &Path,
     ) -> anyhow::Result<StoreClient> {
         let log = File::options().create(true).append(true).open(logs.join("client.log"))?;
-        let mut command = tokio::process::Command::from(cluster.python());
+        let mut command = tokio::process::Command::from(cluster.python()?);
         let mut child = command
             .arg(cluster.file("e2e/client/store_client.py"))
             .env("MC_TCP_BIND_ADDRESS", NODE)
@@ -58,7 +59,7 @@ impl StoreClient {
         let requests = child.stdin.take().context("stdin")?;
         let answers = BufReader::new(child.stdout.take().context("stdout")?).lines();
         let mut client = StoreClient { _child: child, requests, answers };
-        let setup = json!({"op": "setup", "master": service.to_string(), "host": NODE,
+        let setup = json!({"op": "setup", "master": service, "host": NODE,
             "segment_bytes": segment_bytes, "buffer_bytes": 32 << 20});
         let code = client.call(setup).await?;
         ensure!(code == 0, "setup: {code}");

@@ -30,7 +30,8 @@ async fn away(cluster: &Cluster, name: &str, outage: Outage, length: Duration) -
     let body = async |scenario: &Scenario<'_>| {
         let instance = &scenario.instance;
         let mut client =
-            StoreClient::start(cluster, instance.service().await?, 64 << 20, &scenario.logs).await?;
+            StoreClient::start(cluster, &instance.service().await?.to_string(), 64 << 20, &scenario.logs)
+                .await?;
         for number in 0..KEYS {
             let code = client.put(&format!("key-{number}"), 4096).await?;
             ensure!(code == 0, "put: {code}");

@@ -33,7 +33,7 @@ struct Round {
 pub(crate) async fn killed(cluster: &Cluster) -> anyhow::Result<()> {
     let body = async |scenario: &Scenario<'_>| {
         let service = scenario.instance.service().await?;
-        let mut client = StoreClient::start(cluster, service, 64 << 20, &scenario.logs).await?;
+        let mut client = StoreClient::start(cluster, &service.to_string(), 64 << 20, &scenario.logs).await?;
         scale_operator(cluster, 0).await?;
         let mut rounds = Vec::new();
         for number in 0..ROUNDS {

@@ -1,8 +1,9 @@
 //! Every command of the README does what it says.
 
 use anyhow::{Context as _, bail, ensure};
-use mooncake_e2e::{cluster::Cluster, instance::eventually, readme::shell_blocks};
+use mooncake_e2e::{cluster::Cluster, instance::eventually, readme::blocks, store_client::StoreClient};
 use std::{
+    path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -17,7 +18,7 @@ pub(crate) async fn run(cluster: &Cluster) -> anyhow::Result<()> {
     let script = std::fs::read_to_string(cluster.file("scripts/test.sh"))?;
     let makefile = std::fs::read_to_string(cluster.file("Makefile"))?;
     let mut executed = 0;
-    for block in shell_blocks(&text) {
+    for block in blocks(&text, "sh") {
         if EXECUTED_BY_TEST_SH.contains(&block.as_str()) {
             let target = block.trim().trim_start_matches("make ");
             let by_script = script.contains(&format!("  {}", block.trim()));
@@ -34,13 +35,14 @@ pub(crate) async fn run(cluster: &Cluster) -> anyhow::Result<()> {
         executed += 1;
     }
     ensure!(executed >= 3, "only {executed} blocks were found: has the README another form?");
+    engine(cluster, &text, &logs).await?;
     println!("    {executed} blocks of commands executed as they stand");
     let samples = cluster.file("manifests/samples");
     cluster.kubectl(&["delete", "-k", &samples.to_string_lossy(), "--wait=false"]).map(drop)
 }
 
 /// Runs a block in the repository, as somebody whose own cluster this is and who names its images.
-fn on_the_cluster(cluster: &Cluster, block: &str, logs: &std::path::Path) -> anyhow::Result<()> {
+fn on_the_cluster(cluster: &Cluster, block: &str, logs: &Path) -> anyhow::Result<()> {
     let home = logs.join("home");
     std::fs::create_dir_all(home.join(".kube"))?;
     std::fs::copy(cluster.kubeconfig(), home.join(".kube/config"))?;
@@ -61,6 +63,20 @@ fn on_the_cluster(cluster: &Cluster, block: &str, logs: &std::path::Path) -> any
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     std::fs::write(logs.join("commands.log"), &printed)?;
     ensure!(output.status.success(), "{block}failed:\n{printed}");
+    Ok(())
+}
+
+/// The address that engines are told, as a client in a pod would use it.
+async fn engine(cluster: &Cluster, text: &str, logs: &Path) -> anyhow::Result<()> {
+    let [block] = &blocks(text, "json")[..] else {
+        bail!("one json block expected: the engine's configuration")
+    };
+    let configuration: serde_json::Value = serde_json::from_str(block)?;
+    ensure!(configuration["metadata_server"] == "P2PHANDSHAKE", "{configuration}");
+    let master = configuration["master_server_address"].as_str().context("master_server_address")?;
+    let mut client = StoreClient::start(cluster, master, 64 << 20, logs).await?;
+    ensure!(client.put("engine", 4096).await? == 0, "put through {master}");
+    ensure!(client.get("engine", 4096).await?, "get through {master}");
     Ok(())
 }
 

@@ -43,8 +43,8 @@ pub(crate) async fn a_pair_serves(cluster: &Cluster) -> anyhow::Result<()> {
         }
 
         let service = instance.service().await?;
-        let mut owner = StoreClient::start(cluster, service, 64 << 20, &scenario.logs).await?;
-        let mut reader = StoreClient::start(cluster, service, 0, &scenario.logs).await?;
+        let mut owner = StoreClient::start(cluster, &service.to_string(), 64 << 20, &scenario.logs).await?;
+        let mut reader = StoreClient::start(cluster, &service.to_string(), 0, &scenario.logs).await?;
         for number in 0..OBJECTS {
             let (key, size) = (format!("object-{number}"), 1 << number);
             let writer = if number % 2 == 0 { &mut owner } else { &mut reader };
