@@ -1,0 +1,201 @@
+//! Every metric by name: what `# HELP` and `docs/metrics.md` say. A sample whose name is not here cannot be exposed.
+
+use super::rpc::{batch, op};
+use crate::rpc::native::generation::Method;
+use std::{collections::BTreeMap, fmt::Write as _, sync::LazyLock};
+
+/// What a metric is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum MetricKind {
+    Gauge,
+    Counter,
+    Histogram,
+}
+
+/// One metric.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MetricSpec {
+    /// Gauge, counter or histogram.
+    pub kind: MetricKind,
+    /// Names of its labels.
+    pub labels: &'static [&'static str],
+    /// What it means, with its unit.
+    pub help: String,
+}
+
+use MetricKind::{Counter, Gauge, Histogram};
+
+const FIXED: &[(&str, MetricKind, &[&str], &str)] = &[
+    // The process
+    ("mooncake_master_build_info", Gauge, &["version"], "Always 1; the version is a label."),
+    (
+        "mooncake_master_role",
+        Gauge,
+        &["role", "ha_state"],
+        "Always 1; the role (leader, standby) and the runtime state are labels.",
+    ),
+    (
+        "mooncake_master_epoch",
+        Gauge,
+        &[],
+        "Epoch in which this process last held the serving permit; 0 without HA.",
+    ),
+    ("mooncake_master_serving_permit", Gauge, &[], "1 while this process may answer from its state."),
+    (
+        "mooncake_master_serving_permit_remaining_seconds",
+        Gauge,
+        &[],
+        "Time until the serving permit ends unless it is renewed; absent without HA.",
+    ),
+    (
+        "mooncake_master_data_thread_tick_age_seconds",
+        Gauge,
+        &["thread"],
+        "Time since each data thread last ticked; absent on a standby.",
+    ),
+    ("ha_state_transitions_total", Counter, &[], "Changes of the runtime state since the start."),
+    // The self-probe (A7)
+    (
+        "mooncake_master_rpc_responsive",
+        Gauge,
+        &[],
+        "1 if the last self-probe was ok within its timeout, else 0; absent on a standby and with the probe off.",
+    ),
+    (
+        "mooncake_master_rpc_probe_latency_ms",
+        Gauge,
+        &[],
+        "Time of the last self-probe, milliseconds; absent as above.",
+    ),
+    (
+        "mooncake_master_rpc_probe_failures_total",
+        Counter,
+        &[],
+        "Self-probes that were not ok, erred or timed out; absent as above.",
+    ),
+    // Calls
+    (
+        "mooncake_master_rpc_latency_seconds",
+        Histogram,
+        &["rpc", "protocol"],
+        "Time from a request's last byte to its answer, by call and protocol; calls that never came are absent.",
+    ),
+    (
+        "mooncake_master_rpc_failures_total",
+        Counter,
+        &["rpc", "protocol"],
+        "Calls that were answered with an error; a batch only if every item failed.",
+    ),
+    ("total_get_nums_", Counter, &[], "Keys that GetReplicaList and its batch were asked for."),
+    ("valid_get_nums_", Counter, &[], "Those among them with a readable replica."),
+    ("mem_cache_hit_nums_", Counter, &[], "Those among them whose first replica lies in memory."),
+    ("mem_cache_hit_bytes_total", Counter, &[], "Bytes of these values."),
+    ("master_value_size_bytes", Histogram, &[], "Sizes of the values that puts have started."),
+    // The store
+    ("master_key_count", Gauge, &[], "Objects, unfinished puts included."),
+    ("mooncake_master_unfinished_put_count", Gauge, &[], "Puts that have started and not ended."),
+    ("mem_cache_nums_", Gauge, &[], "Objects in memory."),
+    ("master_allocated_bytes", Gauge, &[], "Bytes of the memory pool in use."),
+    ("master_total_capacity_bytes", Gauge, &[], "Bytes of the memory pool."),
+    ("segment_allocated_bytes", Gauge, &["segment"], "Bytes in use, by segment name."),
+    ("segment_total_capacity_bytes", Gauge, &["segment"], "Bytes, by segment name."),
+    (
+        "master_put_start_discarded_staging_size",
+        Gauge,
+        &[],
+        "Bytes kept aside because the writer of a discarded put may still write into them.",
+    ),
+    ("master_put_start_discard_cnt", Counter, &[], "Abandoned puts that were discarded."),
+    ("master_put_start_release_cnt", Counter, &[], "Ranges kept aside that were released."),
+    ("master_put_start_alloc_failures_total", Counter, &[], "Puts for which there was no space."),
+    (
+        "master_put_start_partial_allocations_total",
+        Counter,
+        &[],
+        "Puts that got fewer replicas than they asked for.",
+    ),
+    // Clients
+    ("master_active_clients", Gauge, &[], "Clients that have remounted and are not offline."),
+    ("master_client_liveness_active_clients", Gauge, &[], "Clients in state Active."),
+    ("master_client_liveness_suspected_clients", Gauge, &[], "Clients in state Suspected."),
+    (
+        "master_client_liveness_offline_clients",
+        Gauge,
+        &[],
+        "Clients in state Offline, that is being offboarded.",
+    ),
+    ("master_client_liveness_suspected_transitions_total", Counter, &[], "Changes from Active to Suspected."),
+    ("master_client_liveness_recoveries_total", Counter, &[], "Changes from Suspected to Active."),
+    ("master_client_liveness_offline_transitions_total", Counter, &[], "Changes from Suspected to Offline."),
+    (
+        "mooncake_master_liveness_stalls_total",
+        Counter,
+        &[],
+        "Times in which the master noticed that it had not listened to its clients itself.",
+    ),
+    ("master_client_offboarding_queue_depth", Gauge, &[], "Offboarding jobs that are not complete."),
+    (
+        "master_client_offboarding_duration_ms",
+        Histogram,
+        &[],
+        "Time from Offline to a complete offboarding, milliseconds.",
+    ),
+    (
+        "master_client_offboarding_retries_total",
+        Counter,
+        &[],
+        "Offboarding steps that had to be tried again.",
+    ),
+    ("mooncake_master_offboarded_replicas_total", Counter, &[], "Replicas that offboarding removed."),
+];
+
+static CATALOGUE: LazyLock<BTreeMap<String, MetricSpec>> = LazyLock::new(|| {
+    let mut all = BTreeMap::new();
+    for (name, kind, labels, help) in FIXED {
+        all.insert((*name).to_owned(), MetricSpec { kind: *kind, labels, help: (*help).to_owned() });
+    }
+    let mut counter = |name: String, help: String| {
+        all.insert(name, MetricSpec { kind: Counter, labels: &[], help });
+    };
+    for op in Method::ALL.iter().filter_map(|method| op(*method)) {
+        counter(format!("master_{op}_requests_total"), format!("Calls of {op}."));
+        counter(
+            format!("master_{op}_failures_total"),
+            format!("Calls of {op} that were answered with an error."),
+        );
+    }
+    for op in Method::ALL.iter().filter_map(|method| batch(*method)) {
+        for (what, help) in [
+            ("requests", "Batches"),
+            ("failures", "Batches in which every item failed,"),
+            ("partial_successes", "Batches in which some items failed,"),
+            ("items", "Items of batches"),
+            ("failed_items", "Failed items of batches"),
+        ] {
+            counter(format!("master_batch_{op}_{what}_total"), format!("{help} of {op}."));
+        }
+    }
+    all
+});
+
+/// The metric of that name.
+pub(super) fn find(name: &str) -> Option<&'static MetricSpec> {
+    CATALOGUE.get(name)
+}
+
+/// The text of `docs/metrics.md`.
+pub fn markdown() -> String {
+    let mut out = String::from(
+        "# Metrics of mooncake-master\n\n\
+         Generated from the catalogue in the code; do not edit. Served at `/metrics` of the admin port (Prometheus text\n\
+         0.0.4), on a standby too. Names without the prefix `mooncake_master_` are those of the C++ master, some of them\n\
+         ending in `_`, so that dashboards keep working.\n\n\
+         | metric | type | labels | meaning |\n|---|---|---|---|\n",
+    );
+    for (name, spec) in &*CATALOGUE {
+        let kind = format!("{:?}", spec.kind).to_lowercase();
+        let _ = writeln!(out, "| `{name}` | {kind} | {} | {} |", spec.labels.join(", "), spec.help);
+    }
+    out
+}

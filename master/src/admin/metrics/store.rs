@@ -1,0 +1,54 @@
+//! The figures of the core.
+
+use super::families::Families;
+use crate::core::{CoreStats, OFFBOARDING_BUCKETS_MS};
+use std::{borrow::Cow, collections::BTreeMap};
+
+pub(super) fn collect(stats: &CoreStats, families: &mut Families) {
+    for (name, value) in [
+        ("master_key_count", stats.keys),
+        ("mooncake_master_unfinished_put_count", stats.unfinished_keys),
+        // Every replica of this version lies in memory.
+        ("mem_cache_nums_", stats.keys - stats.unfinished_keys.min(stats.keys)),
+        ("master_allocated_bytes", stats.allocated_bytes),
+        ("master_total_capacity_bytes", stats.capacity_bytes),
+        ("master_put_start_discarded_staging_size", stats.aside_bytes),
+        ("master_put_start_discard_cnt", stats.puts_discarded),
+        ("master_put_start_release_cnt", stats.ranges_released),
+        ("master_put_start_alloc_failures_total", stats.alloc_failures),
+        ("master_put_start_partial_allocations_total", stats.partial_allocations),
+        ("master_active_clients", stats.ready_clients),
+        ("master_client_liveness_active_clients", stats.active_clients),
+        ("master_client_liveness_suspected_clients", stats.suspected_clients),
+        ("master_client_liveness_offline_clients", stats.offline_clients),
+        ("master_client_liveness_suspected_transitions_total", stats.suspected_transitions),
+        ("master_client_liveness_recoveries_total", stats.recoveries),
+        ("master_client_liveness_offline_transitions_total", stats.offline_transitions),
+        ("mooncake_master_liveness_stalls_total", stats.stalls),
+        ("master_client_offboarding_queue_depth", stats.offboarding.queue_depth),
+        ("master_client_offboarding_retries_total", stats.offboarding.retries),
+        ("mooncake_master_offboarded_replicas_total", stats.offboarded_replicas),
+    ] {
+        families.plain(name, value);
+    }
+    let bounds = OFFBOARDING_BUCKETS_MS.iter().map(|ms| *ms as f64);
+    let jobs = &stats.offboarding;
+    families.histogram(
+        "master_client_offboarding_duration_ms",
+        &[],
+        bounds,
+        &jobs.duration_buckets,
+        jobs.duration_ms_sum as f64,
+    );
+    // A scrape with the same labels twice is void as a whole, and names are any bytes that a client likes.
+    let mut segments = BTreeMap::<Cow<'_, str>, (u64, u64)>::new();
+    for segment in &stats.segments {
+        let (allocated, capacity) = segments.entry(String::from_utf8_lossy(&segment.name)).or_default();
+        *allocated += segment.allocated_bytes;
+        *capacity += segment.capacity_bytes;
+    }
+    for (name, (allocated, capacity)) in segments {
+        families.number("segment_allocated_bytes", &[("segment", &name)], allocated as f64);
+        families.number("segment_total_capacity_bytes", &[("segment", &name)], capacity as f64);
+    }
+}

@@ -1,0 +1,107 @@
+//! The endpoints (facts §9.2). Every answer comes from atomics and prepared text; none waits for the store.
+
+use super::AdminState;
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{Method, StatusCode, Uri, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The paths that exist.
+const PATHS: &str = "/health, /readyz, /metrics, /metrics/summary, /role, /leader, /ha_status, /config";
+
+pub(super) fn router(state: Arc<AdminState>) -> Router {
+    Router::new()
+        .route("/health", get(health))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .route("/metrics/summary", get(summary))
+        .route("/role", get(role))
+        .route("/leader", get(leader))
+        .route("/ha_status", get(ha_status))
+        .route("/config", get(config))
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .with_state(state)
+}
+
+type Shared = State<Arc<AdminState>>;
+
+/// Liveness of the process: always 200.
+async fn health(State(state): Shared) -> Json<Value> {
+    let ha = state.role.state();
+    let mut body = json!({
+        "status": "ok",
+        "role": ha.role(),
+        "ha_state": ha.name(),
+        "service_ready": state.readiness.service_available(),
+    });
+    if let Some(leader) = state.role.leader() {
+        body["leader_address"] = leader.address.into();
+        body["view_version"] = leader.epoch.into();
+    }
+    Json(body)
+}
+
+/// A5: reads the cache only.
+async fn readyz(State(state): Shared) -> Response {
+    let readiness = &state.readiness;
+    if readiness.is_ready() {
+        return (StatusCode::OK, "ready\n").into_response();
+    }
+    let why = if readiness.service_available() { "the RPC path does not answer" } else { "not serving" };
+    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")).into_response()
+}
+
+async fn metrics(State(state): Shared) -> Response {
+    ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], state.rendered()).into_response()
+}
+
+async fn summary(State(state): Shared) -> String {
+    state.metrics.summary() + "\n"
+}
+
+async fn role(State(state): Shared) -> &'static str {
+    state.role.state().role()
+}
+
+async fn ha_status(State(state): Shared) -> &'static str {
+    state.role.state().name()
+}
+
+async fn leader(State(state): Shared) -> Json<Value> {
+    Json(match state.role.leader() {
+        Some(leader) => {
+            json!({"present": true, "leader_address": leader.address, "view_version": leader.epoch})
+        }
+        None => json!({"present": false}),
+    })
+}
+
+async fn config(State(state): Shared) -> Json<Value> {
+    Json(state.config.clone())
+}
+
+async fn not_found(uri: Uri) -> Response {
+    let message = format!("no such path: {}; there are {PATHS}", shortened(uri.path()));
+    error(StatusCode::NOT_FOUND, &message)
+}
+
+async fn method_not_allowed(method: Method, uri: Uri) -> Response {
+    let message = format!("{} takes GET, not {}", uri.path(), shortened(method.as_str()));
+    error(StatusCode::METHOD_NOT_ALLOWED, &message)
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(100).collect()
+}
+
+/// Upstream's shape of an error.
+fn error(status: StatusCode, message: &str) -> Response {
+    let code = crate::error::ErrorCode::InvalidParams.number();
+    (status, Json(json!({"success": false, "error_code": code, "error_message": message}))).into_response()
+}
