@@ -1,5 +1,6 @@
 //! The cluster of a test run: brought up by the scripts of `e2e/cluster`, with the operator on it, and taken down again.
 
+use crate::faults::start_operator;
 use anyhow::{Context as _, bail, ensure};
 use kube::{
     Api,
@@ -12,6 +13,9 @@ use std::{
     process::{Command, Stdio},
     sync::atomic::{AtomicBool, Ordering},
 };
+
+/// Selects the operator's Deployment and its pods.
+pub(crate) const OPERATOR: &str = "app.kubernetes.io/name=mooncake-operator";
 
 /// Takes the cluster away when dropped, unless that was done before.
 #[derive(Debug)]
@@ -43,6 +47,8 @@ pub struct Cluster {
     pub client: kube::Client,
     /// The master's image, by a name that the cluster has.
     pub master_image: String,
+    /// Pods of the operator, as the manifests say.
+    pub(crate) operators: i32,
     repository: PathBuf,
     data: PathBuf,
     kubectl: PathBuf,
@@ -84,9 +90,10 @@ impl Cluster {
             PathBuf::from(std::env::var("CLUSTER_DIR").unwrap_or("/var/tmp/mooncake-cluster".to_owned()));
         let kubeconfig = Kubeconfig::read_from(data.join("pki/admin.kubeconfig"))?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        let cluster = Cluster {
+        let mut cluster = Cluster {
             client: kube::Client::try_from(config)?,
             master_image: image("MASTER_IMAGE")?,
+            operators: 0,
             kubectl: programs.join("kubectl"),
             repository,
             data,
@@ -105,6 +112,8 @@ impl Cluster {
             "crd/mooncakemasters.store.mooncake.io",
             "--timeout=30s",
         ])?;
+        cluster.operators = cluster.operator().await?.spec.and_then(|spec| spec.replicas).unwrap_or(1);
+        start_operator(&cluster).await?;
         Ok(cluster)
     }
 
@@ -205,7 +214,7 @@ impl Cluster {
     /// The operator's Deployment, wherever the manifests put it.
     pub(crate) async fn operator(&self) -> anyhow::Result<k8s_openapi::api::apps::v1::Deployment> {
         let all: Api<k8s_openapi::api::apps::v1::Deployment> = Api::all(self.client.clone());
-        let parameters = kube::api::ListParams::default().labels("app.kubernetes.io/name=mooncake-operator");
+        let parameters = kube::api::ListParams::default().labels(OPERATOR);
         let mut found = all.list(&parameters).await?.items;
         ensure!(found.len() == 1, "one Deployment of the operator expected, {} found", found.len());
         found.pop().context("the one Deployment")

@@ -1,7 +1,10 @@
 //! What a scenario does to the cluster.
 
-use crate::cluster::{Cluster, run};
-use anyhow::{Context as _, bail};
+use crate::{
+    cluster::{Cluster, OPERATOR, run},
+    instance::eventually,
+};
+use anyhow::Context as _;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{
     Api, ResourceExt as _,
@@ -70,22 +73,28 @@ impl Drop for ApiOutage<'_> {
     }
 }
 
-/// Scales the operator, and waits until that many of its pods are there and, if any, Ready.
-pub async fn scale_operator(cluster: &Cluster, replicas: i32) -> anyhow::Result<()> {
+/// Takes all of the operator's pods away, and waits until they are gone.
+pub async fn stop_operator(cluster: &Cluster) -> anyhow::Result<()> {
+    scale_operator(cluster, 0).await
+}
+
+/// Brings back as many of the operator's pods as the manifests say, and waits until they are Ready.
+pub async fn start_operator(cluster: &Cluster) -> anyhow::Result<()> {
+    scale_operator(cluster, cluster.operators).await
+}
+
+async fn scale_operator(cluster: &Cluster, replicas: i32) -> anyhow::Result<()> {
     let deployment = cluster.operator().await?;
     let namespace = deployment.namespace().context("namespace")?;
     let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), &namespace);
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
     let patch = serde_json::json!({"spec": {"replicas": replicas}});
     deployments.patch_scale(&deployment.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await?;
-    let selector = ListParams::default().labels("app.kubernetes.io/name=mooncake-operator");
-    for _ in 0..300 {
-        let present = pods.list(&selector).await?.items.len();
-        let status = deployments.get(&deployment.name_any()).await?.status.unwrap_or_default();
-        if present == replicas as usize && status.ready_replicas.unwrap_or(0) == replicas {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    bail!("the operator was not at {replicas} pods within 30 s")
+    let selector = ListParams::default().labels(OPERATOR);
+    eventually("the operator is scaled", Duration::from_secs(60), async || {
+        let present = pods.list(&selector).await.ok()?.items.len();
+        let status = deployments.get(&deployment.name_any()).await.ok()?.status.unwrap_or_default();
+        (present == replicas as usize && status.ready_replicas.unwrap_or(0) == replicas).then_some(())
+    })
+    .await
 }

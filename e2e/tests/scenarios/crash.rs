@@ -6,7 +6,7 @@ use kube::{ResourceExt as _, api::DeleteParams};
 use mooncake_e2e::{
     clock::Moment,
     cluster::Cluster,
-    faults::{kill_container, scale_operator},
+    faults::{kill_container, start_operator, stop_operator},
     gap,
     instance::{Holder, Instance, eventually},
     prober::Seen,
@@ -34,12 +34,12 @@ pub(crate) async fn killed(cluster: &Cluster) -> anyhow::Result<()> {
     let body = async |scenario: &Scenario<'_>| {
         let service = scenario.instance.service().await?;
         let mut client = StoreClient::start(cluster, &service.to_string(), 64 << 20, &scenario.logs).await?;
-        scale_operator(cluster, 0).await?;
+        stop_operator(cluster).await?;
         let mut rounds = Vec::new();
         for number in 0..ROUNDS {
             rounds.push(kill_once(cluster, scenario, &mut client, number).await?);
         }
-        scale_operator(cluster, 1).await?;
+        start_operator(cluster).await?;
         // Back at work, the operator reports what it missed.
         let holder = scenario.instance.holder().await?;
         eventually("the status shows the Lease", Duration::from_secs(30), async || {
@@ -50,7 +50,7 @@ pub(crate) async fn killed(cluster: &Cluster) -> anyhow::Result<()> {
         Ok(rounds)
     };
     let result = scenario::run(cluster, "killed", body, |rounds, seen| judge(&rounds, seen)).await;
-    scale_operator(cluster, 1).await?;
+    start_operator(cluster).await?;
     result
 }
 
@@ -137,7 +137,7 @@ fn gaps(rounds: &[Round], gap: impl Fn(&Round) -> Option<Duration>) -> anyhow::R
 pub(crate) async fn deleted(cluster: &Cluster) -> anyhow::Result<()> {
     let body = async |scenario: &Scenario<'_>| {
         let instance = &scenario.instance;
-        scale_operator(cluster, 0).await?;
+        stop_operator(cluster).await?;
         let before = instance.holder().await?;
         let fault = Moment::now();
         instance.api::<Pod>().delete(&before.pod, &DeleteParams::default()).await?;
@@ -161,6 +161,6 @@ pub(crate) async fn deleted(cluster: &Cluster) -> anyhow::Result<()> {
         Ok(())
     };
     let result = scenario::run(cluster, "deleted", body, |(), _| Ok(())).await;
-    scale_operator(cluster, 1).await?;
+    start_operator(cluster).await?;
     result
 }
