@@ -156,14 +156,14 @@ mod tests {
         let mut server = connections.register(server);
         // Fill the peer's window, so that bytes are queued on our side.
         let mut queued = 0usize;
-        while let Ok(n) = server.get_mut().write(&[7; 65536]) {
+        while let Ok(n) = server.get_mut().write(&[7; 16384]) {
             queued += n;
         }
         assert_eq!(connections.abort_all(), 1);
         assert!(server.get_mut().write(b"late").is_err(), "a later write must fail");
         let mut got = 0usize;
         let error = loop {
-            match client.read(&mut [0; 65536]) {
+            match client.read(&mut [0; 16384]) {
                 Ok(0) => panic!("an orderly end, not a reset"),
                 Ok(n) => got += n,
                 Err(e) => break e,

@@ -63,6 +63,7 @@ pub struct Reservation {
 
 impl Reservation {
     /// An empty reservation of the same budget.
+    #[must_use]
     pub fn sibling(&self) -> Reservation {
         self.budget.reservation()
     }

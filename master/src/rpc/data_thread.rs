@@ -40,13 +40,14 @@ pub struct ThreadState {
 }
 
 impl DataThread {
-    pub(super) fn start(name: String, shared: Arc<ServerShared>) -> io::Result<DataThread> {
+    pub(super) fn start(name: String, index: usize, shared: Arc<ServerShared>) -> io::Result<DataThread> {
         let (inbox, outbox) = mpsc::unbounded_channel();
         let state = Arc::new(ThreadState::default());
         state.tick.store(shared.clock.now().as_millis(), Ordering::Relaxed);
         let thread_state = state.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::Builder::new().name(name).spawn(move || {
+            super::telemetry::enter(index);
             let local = LocalSet::new();
             local.block_on(&runtime, run(outbox, thread_state, shared));
         })?;

@@ -13,6 +13,7 @@ mod native_calls;
 mod native_connection;
 mod server;
 mod service;
+mod telemetry;
 
 pub use acceptor::{AcceptLimits, AcceptStats};
 pub use budget::{Budget, Reservation};

@@ -13,8 +13,10 @@ use super::{
     },
     server::Plane,
     service::{HealthReport, Refusal, STORE_VERSION, Service, parse_regex},
+    telemetry::Tally,
 };
 use crate::{
+    admin::Protocol,
     error::ErrorCode,
     types::{Attempt, PutStart, ReplicaType, ReplicateConfig, WalkCursor},
 };
@@ -47,6 +49,7 @@ struct Reply<'o> {
     out: &'o mut BytesMut,
     seq: u32,
     rpc: &'static Rpc,
+    tally: &'o mut Tally,
 }
 
 impl Reply<'_> {
@@ -58,9 +61,18 @@ impl Reply<'_> {
     fn send_or_close<T: Payload>(self, value: Result<T, Refusal>) -> Served {
         match value {
             Ok(value) => self.send(&Ok::<T, ErrorCode>(value)),
-            Err(Refusal::Code(code)) => self.send(&Err::<T, ErrorCode>(code)),
+            Err(Refusal::Code(code)) => self.refuse(code),
             Err(Refusal::NoPermit) => Served::Close,
         }
+    }
+
+    fn refuse(self, code: ErrorCode) -> Served {
+        self.tally.failed = true;
+        self.send(&Refused(code))
+    }
+
+    fn send_result<T: Payload>(self, result: Result<T, ErrorCode>) -> Served {
+        self.send_or_close(result.map_err(Refusal::Code))
     }
 
     fn fail(self, code: RpcErrorCode, message: &str) -> Served {
@@ -111,7 +123,16 @@ impl Caller {
             return Served::Close;
         }
         match request::decode(rpc, body) {
-            Ok(request) => self.dispatch(request, Reply { out, seq, rpc }).await,
+            Ok(request) => {
+                let (clock, mut tally) = (self.service.clock(), Tally::default());
+                let started = clock.now();
+                let served = self.dispatch(request, Reply { out, seq, rpc, tally: &mut tally }).await;
+                if served == Served::Answered {
+                    let took = clock.now().saturating_since(started);
+                    self.service.telemetry().count(rpc.method(), Protocol::Native, &tally, took);
+                }
+                served
+            }
             Err(error) => {
                 tracing::debug!(%error, "request refused");
                 error.answer(out, seq);
@@ -129,7 +150,9 @@ impl Caller {
         match request {
             Request::ExistKey(a) => reply.send_or_close(service.call(|| core.exist_key(a.key)).await),
             Request::GetReplicaList(a) => {
-                reply.send_or_close(service.call(|| core.get_replica_list(a.key)).await)
+                let list = service.call(|| core.get_replica_list(a.key)).await;
+                reply.tally.get(list.as_ref().ok());
+                reply.send_or_close(list)
             }
             Request::PutStart(a) => self.start(&a, reply, |start| core.put_start(start)).await,
             Request::UpsertStart(a) => self.start(&a, reply, |start| core.upsert_start(start)).await,
@@ -143,7 +166,14 @@ impl Caller {
 
             Request::BatchExistKey(a) => self.batch(a.keys.iter(), reply, |key| core.exist_key(key)).await,
             Request::BatchGetReplicaList(a) => {
-                self.batch(a.keys.iter(), reply, |key| core.get_replica_list(key)).await
+                let mut gets = Tally::default();
+                let get = |key: &&[u8]| core.get_replica_list(key).inspect(|list| gets.get(Some(list)));
+                let Reply { out, seq, rpc, tally } = reply;
+                let served =
+                    self.batch(a.keys.iter(), Reply { out, seq, rpc, tally: &mut *tally }, get).await;
+                tally.gets = a.keys.len() as u64;
+                (tally.found, tally.found_bytes) = (gets.found, gets.found_bytes);
+                served
             }
             Request::BatchPutStart(a) => self.batch_start(&a, reply, |start| core.put_start(start)).await,
             Request::BatchUpsertStart(a) => {
@@ -188,7 +218,7 @@ impl Caller {
                 let (mut cursor, mut found) = (WalkCursor::default(), Vec::new());
                 let regex = match parse_regex(a.pattern) {
                     Ok(regex) => regex,
-                    Err(code) => return reply.send(&Refused(code)),
+                    Err(code) => return reply.refuse(code),
                 };
                 match self.service.walk(|| core.replica_lists_matching(&regex, &mut cursor, &mut found)).await
                 {
@@ -197,14 +227,14 @@ impl Caller {
                 }
             }
 
-            Request::MountSegment(a) => reply.send(&core.mount_segment(a.client, a.segment.to_core())),
-            Request::ReMountSegment(a) => {
-                reply.send(&core.remount_segments(a.client, a.segments.iter().map(|s| s.to_core()).collect()))
-            }
-            Request::UnmountSegment(a) => reply.send(&core.unmount_segment(a.segment, a.client)),
+            Request::MountSegment(a) => reply.send_result(core.mount_segment(a.client, a.segment.to_core())),
+            Request::ReMountSegment(a) => reply.send_result(
+                core.remount_segments(a.client, a.segments.iter().map(|s| s.to_core()).collect()),
+            ),
+            Request::UnmountSegment(a) => reply.send_result(core.unmount_segment(a.segment, a.client)),
             Request::Ping(a) => {
                 if self.plane == Plane::Main && !service.ping_on_main() {
-                    return reply.send(&Refused(ErrorCode::HeartbeatRoutingMismatch));
+                    return reply.refuse(ErrorCode::HeartbeatRoutingMismatch);
                 }
                 let (view_version, status) = service.ping(a.client);
                 reply.send(&Ok::<_, ErrorCode>(Pong { view_version, status }))
@@ -232,22 +262,19 @@ impl Caller {
 
             // No tasks, no local disks and no drains exist in this master: what a client asks about them is empty or
             // not found, exactly as from the existing master when these features are off.
-            Request::FetchTasks(_) => reply.send(&Ok::<Empty, ErrorCode>(Empty)),
-            Request::BatchQueryIp(_) => reply.send(&Ok::<Empty, ErrorCode>(Empty)),
+            Request::FetchTasks(_) | Request::BatchQueryIp(_) => reply.send(&Ok::<Empty, ErrorCode>(Empty)),
             Request::PollRemoveAll(_) => reply.send(&Ok::<bool, ErrorCode>(false)),
-            Request::QueryTask(_) | Request::MarkTaskToComplete(_) => {
-                reply.send(&Refused(ErrorCode::TaskNotFound))
-            }
-            Request::MountLocalDiskSegment(_) => reply.send(&Refused(ErrorCode::UnableOffload)),
+            Request::QueryTask(_) | Request::MarkTaskToComplete(_) => reply.refuse(ErrorCode::TaskNotFound),
+            Request::MountLocalDiskSegment(_) => reply.refuse(ErrorCode::UnableOffload),
             Request::UnmountLocalDiskSegment(_)
             | Request::OffloadObjectHeartbeat(_)
             | Request::PromotionObjectHeartbeat(_)
             | Request::ReportSsdCapacity(_)
             | Request::NotifyOffloadSuccess(_)
             | Request::QuerySegmentStatus(_)
-            | Request::QuerySegmentStatusById(_) => reply.send(&Refused(ErrorCode::SegmentNotFound)),
+            | Request::QuerySegmentStatusById(_) => reply.refuse(ErrorCode::SegmentNotFound),
             Request::CopyEnd(_) | Request::CopyRevoke(_) | Request::MoveEnd(_) | Request::MoveRevoke(_) => {
-                reply.send(&Refused(ErrorCode::ObjectNoReplicationTask))
+                reply.refuse(ErrorCode::ObjectNoReplicationTask)
             }
             Request::BatchEvictDiskReplica(a) => {
                 reply.send(&AllRefused { code: ErrorCode::UnavailableInCurrentMode, count: a.keys.len() })
@@ -258,7 +285,7 @@ impl Caller {
             | Request::CreateMoveTask(_)
             | Request::CopyStart(_)
             | Request::MoveStart(_)
-            | Request::Unserved(_) => reply.send(&Refused(ErrorCode::UnavailableInCurrentMode)),
+            | Request::Unserved(_) => reply.refuse(ErrorCode::UnavailableInCurrentMode),
         }
     }
 
@@ -270,8 +297,9 @@ impl Caller {
     ) -> Served {
         let config = a.replicate_config();
         if a.config.group_ids.is_some_and(|groups| groups.len() != 1) {
-            return reply.send(&Refused(ErrorCode::InvalidParams));
+            return reply.refuse(ErrorCode::InvalidParams);
         }
+        reply.tally.value_bytes = Some(a.slice_length);
         reply.send_or_close(self.service.call(|| call(&a.to_core(&config))).await)
     }
 
@@ -323,7 +351,10 @@ impl Caller {
             return reply.fail(RpcErrorCode::MessageTooLarge, &message);
         };
         match self.service.batch(items, each).await {
-            Ok(results) => reply.send(&results),
+            Ok(results) => {
+                reply.tally.batch(&results);
+                reply.send(&results)
+            }
             Err(_) => Served::Close,
         }
     }

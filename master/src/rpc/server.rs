@@ -111,7 +111,7 @@ impl Server {
             budget,
         });
         let threads: Arc<[DataThread]> = (0..shared.options.threads.max(1))
-            .map(|index| DataThread::start(format!("{name}-{index}"), shared.clone()))
+            .map(|index| DataThread::start(format!("{name}-{index}"), index, shared.clone()))
             .collect::<io::Result<Vec<_>>>()?
             .into();
         let accept_tick = Arc::new(AtomicU64::new(clock.now().as_millis()));

@@ -1,6 +1,8 @@
 //! What both front ends call: the core behind the permit, with calls that park instead of blocking.
 
+use super::telemetry::Telemetry;
 use crate::{
+    admin::Metrics,
     clock::{Clock, Instant},
     core::{Core, SHARDS},
     error::ErrorCode,
@@ -86,6 +88,7 @@ pub struct Service {
     permit: Arc<ServingPermit>,
     clock: Arc<dyn Clock>,
     info: ServiceInfo,
+    telemetry: Telemetry,
 }
 
 impl Service {
@@ -95,8 +98,9 @@ impl Service {
         permit: Arc<ServingPermit>,
         clock: Arc<dyn Clock>,
         info: ServiceInfo,
+        metrics: Arc<Metrics>,
     ) -> Arc<Service> {
-        Arc::new(Service { core, permit, clock, info })
+        Arc::new(Service { core, permit, clock, info, telemetry: Telemetry::new(metrics) })
     }
 
     /// The core.
@@ -117,6 +121,11 @@ impl Service {
     /// What the process says about itself.
     pub fn info(&self) -> &ServiceInfo {
         &self.info
+    }
+
+    /// Where calls are counted.
+    pub(super) fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
     }
 
     /// The port that a client should send its heartbeats to, 0 for the main one.

@@ -2,10 +2,13 @@
 
 use super::convert::{code, config, group_id, replica, replica_type, segment, uuid};
 use crate::{
+    admin::Protocol,
     error::ErrorCode,
     rpc::{
+        native::generation::Method,
         server::Plane,
         service::{HealthReport, Refusal, STORE_VERSION, Service, parse_regex},
+        telemetry::Tally,
     },
     types::{Attempt, ClientStatus, OpError, PutStart, ReplicaList, Replicas, WalkCursor},
 };
@@ -26,41 +29,60 @@ impl Calls {
         Calls { service, plane }
     }
 
-    fn main_only(&self, call: &str) -> Result<(), Status> {
+    fn main_only(&self, method: Method) -> Result<(), Status> {
         match self.plane {
             Plane::Main => Ok(()),
             Plane::Heartbeat => Err(Status::unimplemented(format!(
-                "{call} is not served on the heartbeat port, only Ping and ServiceReady are"
+                "{method:?} is not served on the heartbeat port, only Ping and ServiceReady are"
             ))),
         }
     }
 
     async fn call<T>(
         &self,
-        name: &str,
+        method: Method,
         call: impl FnMut() -> Attempt<T>,
     ) -> Result<Result<T, ErrorCode>, Status> {
-        self.main_only(name)?;
-        match self.service.call(call).await {
-            Ok(value) => Ok(Ok(value)),
-            Err(Refusal::Code(code)) => Ok(Err(code)),
-            Err(Refusal::NoPermit) => Err(no_permit()),
-        }
+        self.main_only(method)?;
+        let started = self.service.clock().now();
+        let result = match self.service.call(call).await {
+            Ok(value) => Ok(value),
+            Err(Refusal::Code(code)) => Err(code),
+            Err(Refusal::NoPermit) => return Err(no_permit()),
+        };
+        let tally = Tally { failed: result.is_err(), ..Tally::default() };
+        self.service.telemetry().count(
+            method,
+            Protocol::Grpc,
+            &tally,
+            self.service.clock().now().saturating_since(started),
+        );
+        Ok(result)
     }
 
     async fn batch<T>(
         &self,
-        name: &str,
+        method: Method,
         total: usize,
         mut each: impl FnMut(usize) -> Attempt<T>,
     ) -> Result<Vec<Result<T, ErrorCode>>, Status> {
-        self.main_only(name)?;
-        self.service.batch(0..total, |i| each(*i)).await.map_err(|_| no_permit())
+        self.main_only(method)?;
+        let started = self.service.clock().now();
+        let results = self.service.batch(0..total, |i| each(*i)).await.map_err(|_| no_permit())?;
+        let mut tally = Tally::default();
+        tally.batch(&results);
+        self.service.telemetry().count(
+            method,
+            Protocol::Grpc,
+            &tally,
+            self.service.clock().now().saturating_since(started),
+        );
+        Ok(results)
     }
 
     async fn start(
         &self,
-        name: &str,
+        method: Method,
         request: v1::PutStartRequest,
         upsert: bool,
     ) -> Answer<v1::PutStartResponse> {
@@ -75,14 +97,14 @@ impl Calls {
         };
         let core = self.service.core();
         let result = self
-            .call(name, || if upsert { core.upsert_start(&start) } else { core.put_start(&start) })
+            .call(method, || if upsert { core.upsert_start(&start) } else { core.put_start(&start) })
             .await?;
         Ok(Response::new(started(&result)))
     }
 
     async fn batch_start(
         &self,
-        name: &str,
+        method: Method,
         request: v1::BatchPutStartRequest,
         upsert: bool,
     ) -> Answer<v1::BatchPutStartResponse> {
@@ -91,7 +113,7 @@ impl Calls {
         let core = self.service.core();
         let matching = request.keys.len() == request.slice_lengths.len();
         let results = self
-            .batch(name, request.keys.len(), |i| {
+            .batch(method, request.keys.len(), |i| {
                 if !matching {
                     return Err(OpError::Failed(ErrorCode::InvalidParams));
                 }
@@ -111,19 +133,20 @@ impl Calls {
         Ok(Response::new(v1::BatchPutStartResponse { results: results.iter().map(started).collect() }))
     }
 
-    async fn end(&self, name: &str, request: v1::PutEndRequest) -> Answer<v1::PutEndResponse> {
+    async fn end(&self, method: Method, request: v1::PutEndRequest) -> Answer<v1::PutEndResponse> {
         let client = uuid(request.client_id, "client_id")?;
         let kind = replica_type(request.replica_type)?;
         let meta = request.object_meta.ok_or_else(|| Status::invalid_argument("object_meta: is missing"))?;
         let core = self.service.core();
-        let result =
-            self.call(name, || core.put_end(client, meta.key.as_bytes(), meta.object_checksum, kind)).await?;
+        let result = self
+            .call(method, || core.put_end(client, meta.key.as_bytes(), meta.object_checksum, kind))
+            .await?;
         Ok(Response::new(v1::PutEndResponse { code: code(&result) }))
     }
 
     async fn batch_end(
         &self,
-        name: &str,
+        method: Method,
         request: v1::BatchPutEndRequest,
     ) -> Answer<v1::BatchPutEndResponse> {
         let client = uuid(request.client_id, "client_id")?;
@@ -131,24 +154,24 @@ impl Calls {
         let core = self.service.core();
         let metas = &request.object_metas;
         let results = self
-            .batch(name, metas.len(), |i| {
+            .batch(method, metas.len(), |i| {
                 core.put_end(client, metas[i].key.as_bytes(), metas[i].object_checksum, kind)
             })
             .await?;
         Ok(Response::new(v1::BatchPutEndResponse { results: units(&results) }))
     }
 
-    async fn revoke(&self, name: &str, request: v1::PutRevokeRequest) -> Answer<v1::PutRevokeResponse> {
+    async fn revoke(&self, method: Method, request: v1::PutRevokeRequest) -> Answer<v1::PutRevokeResponse> {
         let client = uuid(request.client_id, "client_id")?;
         let kind = replica_type(request.replica_type)?;
         let core = self.service.core();
-        let result = self.call(name, || core.put_revoke(client, request.key.as_bytes(), kind)).await?;
+        let result = self.call(method, || core.put_revoke(client, request.key.as_bytes(), kind)).await?;
         Ok(Response::new(v1::PutRevokeResponse { code: code(&result) }))
     }
 
     async fn batch_revoke(
         &self,
-        name: &str,
+        method: Method,
         request: v1::BatchPutRevokeRequest,
     ) -> Answer<v1::BatchPutRevokeResponse> {
         let client = uuid(request.client_id, "client_id")?;
@@ -156,12 +179,17 @@ impl Calls {
         let core = self.service.core();
         let keys = &request.keys;
         let results =
-            self.batch(name, keys.len(), |i| core.put_revoke(client, keys[i].as_bytes(), kind)).await?;
+            self.batch(method, keys.len(), |i| core.put_revoke(client, keys[i].as_bytes(), kind)).await?;
         Ok(Response::new(v1::BatchPutRevokeResponse { results: units(&results) }))
     }
 
-    async fn remove_matching(&self, name: &str, regex: Option<&Regex>, force: bool) -> Result<i64, Status> {
-        self.main_only(name)?;
+    async fn remove_matching(
+        &self,
+        method: Method,
+        regex: Option<&Regex>,
+        force: bool,
+    ) -> Result<i64, Status> {
+        self.main_only(method)?;
         let core = self.service.core();
         let mut cursor = WalkCursor::default();
         self.service
@@ -191,8 +219,8 @@ fn replica_list(result: &Result<ReplicaList, ErrorCode>) -> v1::GetReplicaListRe
     v1::GetReplicaListResponse { code: code(result), value }
 }
 
-fn exists(result: &Result<bool, ErrorCode>) -> v1::ExistKeyResponse {
-    v1::ExistKeyResponse { code: code(result), exists: *result.as_ref().unwrap_or(&false) }
+fn exists(result: Result<bool, ErrorCode>) -> v1::ExistKeyResponse {
+    v1::ExistKeyResponse { code: code(&result), exists: result.unwrap_or(false) }
 }
 
 fn units(results: &[Result<(), ErrorCode>]) -> Vec<v1::Result> {
@@ -203,8 +231,9 @@ fn units(results: &[Result<(), ErrorCode>]) -> Vec<v1::Result> {
 impl v1::master_service_server::MasterService for Calls {
     async fn exist_key(&self, request: Request<v1::ExistKeyRequest>) -> Answer<v1::ExistKeyResponse> {
         let request = request.into_inner();
-        let result = self.call("ExistKey", || self.service.core().exist_key(request.key.as_bytes())).await?;
-        Ok(Response::new(exists(&result)))
+        let result =
+            self.call(Method::ExistKey, || self.service.core().exist_key(request.key.as_bytes())).await?;
+        Ok(Response::new(exists(result)))
     }
 
     async fn batch_exist_key(
@@ -213,8 +242,9 @@ impl v1::master_service_server::MasterService for Calls {
     ) -> Answer<v1::BatchExistKeyResponse> {
         let keys = request.into_inner().keys;
         let core = self.service.core();
-        let results = self.batch("BatchExistKey", keys.len(), |i| core.exist_key(keys[i].as_bytes())).await?;
-        Ok(Response::new(v1::BatchExistKeyResponse { results: results.iter().map(exists).collect() }))
+        let results =
+            self.batch(Method::BatchExistKey, keys.len(), |i| core.exist_key(keys[i].as_bytes())).await?;
+        Ok(Response::new(v1::BatchExistKeyResponse { results: results.into_iter().map(exists).collect() }))
     }
 
     async fn get_replica_list(
@@ -223,7 +253,8 @@ impl v1::master_service_server::MasterService for Calls {
     ) -> Answer<v1::GetReplicaListResponse> {
         let request = request.into_inner();
         let core = self.service.core();
-        let result = self.call("GetReplicaList", || core.get_replica_list(request.key.as_bytes())).await?;
+        let result =
+            self.call(Method::GetReplicaList, || core.get_replica_list(request.key.as_bytes())).await?;
         Ok(Response::new(replica_list(&result)))
     }
 
@@ -234,7 +265,7 @@ impl v1::master_service_server::MasterService for Calls {
         let keys = request.into_inner().keys;
         let core = self.service.core();
         let results = self
-            .batch("BatchGetReplicaList", keys.len(), |i| core.get_replica_list(keys[i].as_bytes()))
+            .batch(Method::BatchGetReplicaList, keys.len(), |i| core.get_replica_list(keys[i].as_bytes()))
             .await?;
         let results = results.iter().map(replica_list).collect();
         Ok(Response::new(v1::BatchGetReplicaListResponse { results }))
@@ -244,7 +275,7 @@ impl v1::master_service_server::MasterService for Calls {
         &self,
         request: Request<v1::GetReplicaListByRegexRequest>,
     ) -> Answer<v1::GetReplicaListByRegexResponse> {
-        self.main_only("GetReplicaListByRegex")?;
+        self.main_only(Method::GetReplicaListByRegex)?;
         let regex = match parse_regex(request.get_ref().regex.as_bytes()) {
             Ok(regex) => regex,
             Err(code) => {
@@ -271,75 +302,75 @@ impl v1::master_service_server::MasterService for Calls {
     }
 
     async fn put_start(&self, request: Request<v1::PutStartRequest>) -> Answer<v1::PutStartResponse> {
-        self.start("PutStart", request.into_inner(), false).await
+        self.start(Method::PutStart, request.into_inner(), false).await
     }
 
     async fn put_end(&self, request: Request<v1::PutEndRequest>) -> Answer<v1::PutEndResponse> {
-        self.end("PutEnd", request.into_inner()).await
+        self.end(Method::PutEnd, request.into_inner()).await
     }
 
     async fn put_revoke(&self, request: Request<v1::PutRevokeRequest>) -> Answer<v1::PutRevokeResponse> {
-        self.revoke("PutRevoke", request.into_inner()).await
+        self.revoke(Method::PutRevoke, request.into_inner()).await
     }
 
     async fn batch_put_start(
         &self,
         request: Request<v1::BatchPutStartRequest>,
     ) -> Answer<v1::BatchPutStartResponse> {
-        self.batch_start("BatchPutStart", request.into_inner(), false).await
+        self.batch_start(Method::BatchPutStart, request.into_inner(), false).await
     }
 
     async fn batch_put_end(
         &self,
         request: Request<v1::BatchPutEndRequest>,
     ) -> Answer<v1::BatchPutEndResponse> {
-        self.batch_end("BatchPutEnd", request.into_inner()).await
+        self.batch_end(Method::BatchPutEnd, request.into_inner()).await
     }
 
     async fn batch_put_revoke(
         &self,
         request: Request<v1::BatchPutRevokeRequest>,
     ) -> Answer<v1::BatchPutRevokeResponse> {
-        self.batch_revoke("BatchPutRevoke", request.into_inner()).await
+        self.batch_revoke(Method::BatchPutRevoke, request.into_inner()).await
     }
 
     async fn upsert_start(&self, request: Request<v1::PutStartRequest>) -> Answer<v1::PutStartResponse> {
-        self.start("UpsertStart", request.into_inner(), true).await
+        self.start(Method::UpsertStart, request.into_inner(), true).await
     }
 
     async fn upsert_end(&self, request: Request<v1::PutEndRequest>) -> Answer<v1::PutEndResponse> {
-        self.end("UpsertEnd", request.into_inner()).await
+        self.end(Method::UpsertEnd, request.into_inner()).await
     }
 
     async fn upsert_revoke(&self, request: Request<v1::PutRevokeRequest>) -> Answer<v1::PutRevokeResponse> {
-        self.revoke("UpsertRevoke", request.into_inner()).await
+        self.revoke(Method::UpsertRevoke, request.into_inner()).await
     }
 
     async fn batch_upsert_start(
         &self,
         request: Request<v1::BatchPutStartRequest>,
     ) -> Answer<v1::BatchPutStartResponse> {
-        self.batch_start("BatchUpsertStart", request.into_inner(), true).await
+        self.batch_start(Method::BatchUpsertStart, request.into_inner(), true).await
     }
 
     async fn batch_upsert_end(
         &self,
         request: Request<v1::BatchPutEndRequest>,
     ) -> Answer<v1::BatchPutEndResponse> {
-        self.batch_end("BatchUpsertEnd", request.into_inner()).await
+        self.batch_end(Method::BatchUpsertEnd, request.into_inner()).await
     }
 
     async fn batch_upsert_revoke(
         &self,
         request: Request<v1::BatchPutRevokeRequest>,
     ) -> Answer<v1::BatchPutRevokeResponse> {
-        self.batch_revoke("BatchUpsertRevoke", request.into_inner()).await
+        self.batch_revoke(Method::BatchUpsertRevoke, request.into_inner()).await
     }
 
     async fn remove(&self, request: Request<v1::RemoveRequest>) -> Answer<v1::RemoveResponse> {
         let request = request.into_inner();
         let core = self.service.core();
-        let result = self.call("Remove", || core.remove(request.key.as_bytes(), request.force)).await?;
+        let result = self.call(Method::Remove, || core.remove(request.key.as_bytes(), request.force)).await?;
         Ok(Response::new(v1::RemoveResponse { code: code(&result) }))
     }
 
@@ -350,8 +381,9 @@ impl v1::master_service_server::MasterService for Calls {
         let request = request.into_inner();
         let core = self.service.core();
         let keys = &request.keys;
-        let results =
-            self.batch("BatchRemove", keys.len(), |i| core.remove(keys[i].as_bytes(), request.force)).await?;
+        let results = self
+            .batch(Method::BatchRemove, keys.len(), |i| core.remove(keys[i].as_bytes(), request.force))
+            .await?;
         Ok(Response::new(v1::BatchRemoveResponse { results: units(&results) }))
     }
 
@@ -363,7 +395,8 @@ impl v1::master_service_server::MasterService for Calls {
         let response = match parse_regex(request.regex.as_bytes()) {
             Err(code) => v1::RemoveByRegexResponse { code: code.number(), removed: 0 },
             Ok(regex) => {
-                let removed = self.remove_matching("RemoveByRegex", Some(&regex), request.force).await?;
+                let removed =
+                    self.remove_matching(Method::RemoveByRegex, Some(&regex), request.force).await?;
                 v1::RemoveByRegexResponse { code: 0, removed }
             }
         };
@@ -371,7 +404,7 @@ impl v1::master_service_server::MasterService for Calls {
     }
 
     async fn remove_all(&self, request: Request<v1::RemoveAllRequest>) -> Answer<v1::RemoveAllResponse> {
-        let removed = self.remove_matching("RemoveAll", None, request.get_ref().force).await?;
+        let removed = self.remove_matching(Method::RemoveAll, None, request.get_ref().force).await?;
         Ok(Response::new(v1::RemoveAllResponse { removed }))
     }
 
@@ -384,7 +417,7 @@ impl v1::master_service_server::MasterService for Calls {
         let spec = segment(request.segment, "segment")?;
         let core = self.service.core();
         let result = self
-            .call("MountSegment", || core.mount_segment(client, spec.clone()).map_err(OpError::Failed))
+            .call(Method::MountSegment, || core.mount_segment(client, spec.clone()).map_err(OpError::Failed))
             .await?;
         Ok(Response::new(v1::MountSegmentResponse { code: code(&result) }))
     }
@@ -403,7 +436,9 @@ impl v1::master_service_server::MasterService for Calls {
             .collect::<Result<Vec<_>, _>>()?;
         let core = self.service.core();
         let result = self
-            .call("ReMountSegment", || core.remount_segments(client, specs.clone()).map_err(OpError::Failed))
+            .call(Method::ReMountSegment, || {
+                core.remount_segments(client, specs.clone()).map_err(OpError::Failed)
+            })
             .await?;
         Ok(Response::new(v1::ReMountSegmentResponse { code: code(&result) }))
     }
@@ -416,8 +451,9 @@ impl v1::master_service_server::MasterService for Calls {
         let id = uuid(request.segment_id, "segment_id")?;
         let client = uuid(request.client_id, "client_id")?;
         let core = self.service.core();
-        let result =
-            self.call("UnmountSegment", || core.unmount_segment(id, client).map_err(OpError::Failed)).await?;
+        let result = self
+            .call(Method::UnmountSegment, || core.unmount_segment(id, client).map_err(OpError::Failed))
+            .await?;
         Ok(Response::new(v1::UnmountSegmentResponse { code: code(&result) }))
     }
 
@@ -441,7 +477,7 @@ impl v1::master_service_server::MasterService for Calls {
         &self,
         _: Request<v1::GetStorageConfigRequest>,
     ) -> Answer<v1::GetStorageConfigResponse> {
-        self.main_only("GetStorageConfig")?;
+        self.main_only(Method::GetStorageConfig)?;
         let info = self.service.info();
         Ok(Response::new(v1::GetStorageConfigResponse {
             fsdir: info.fsdir.clone(),
@@ -455,7 +491,7 @@ impl v1::master_service_server::MasterService for Calls {
     }
 
     async fn health_check(&self, _: Request<v1::HealthCheckRequest>) -> Answer<v1::HealthCheckResponse> {
-        self.main_only("HealthCheck")?;
+        self.main_only(Method::HealthCheck)?;
         let report = self.service.health_check(self.service.clock().now(), HealthReport::START).await;
         Ok(Response::new(v1::HealthCheckResponse {
             ok: report.ok,
@@ -468,7 +504,7 @@ impl v1::master_service_server::MasterService for Calls {
         &self,
         _: Request<v1::GetHeartbeatRpcPortRequest>,
     ) -> Answer<v1::GetHeartbeatRpcPortResponse> {
-        self.main_only("GetHeartbeatRpcPort")?;
+        self.main_only(Method::GetHeartbeatRpcPort)?;
         let heartbeat_rpc_port = self.service.heartbeat_port();
         Ok(Response::new(v1::GetHeartbeatRpcPortResponse { heartbeat_rpc_port }))
     }
@@ -477,7 +513,7 @@ impl v1::master_service_server::MasterService for Calls {
         &self,
         _: Request<v1::HeartbeatServiceReadyRequest>,
     ) -> Answer<v1::HeartbeatServiceReadyResponse> {
-        self.main_only("HeartbeatServiceReady")?;
+        self.main_only(Method::HeartbeatServiceReady)?;
         let heartbeat_rpc_port = self.service.heartbeat_port();
         Ok(Response::new(v1::HeartbeatServiceReadyResponse { heartbeat_rpc_port }))
     }

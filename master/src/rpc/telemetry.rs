@@ -1,0 +1,75 @@
+//! What is counted of each call, without contention: every data thread has counters of its own.
+
+use super::native::generation::Method;
+use crate::{
+    admin::{Metrics, Protocol},
+    error::ErrorCode,
+    types::ReplicaList,
+};
+use std::{cell::Cell, sync::Arc, time::Duration};
+
+thread_local! {
+    static THREAD: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The calling thread counts as the data thread of that index from now on.
+pub(super) fn enter(index: usize) {
+    THREAD.set(index);
+}
+
+/// What one call amounted to.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// A single call: it was refused.
+    pub(super) failed: bool,
+    /// A batch: its items, and those among them that were refused.
+    pub(super) items: Option<(u64, u64)>,
+    /// Keys that were asked for by a Get.
+    pub(super) gets: u64,
+    /// Those with a readable replica.
+    pub(super) found: u64,
+    /// Bytes of these.
+    pub(super) found_bytes: u64,
+    /// The size of a value whose put began.
+    pub(super) value_bytes: Option<u64>,
+}
+
+impl Tally {
+    pub(super) fn batch<T>(&mut self, results: &[Result<T, ErrorCode>]) {
+        let failed = results.iter().filter(|result| result.is_err()).count();
+        self.items = Some((results.len() as u64, failed as u64));
+    }
+
+    pub(super) fn get(&mut self, list: Option<&ReplicaList>) {
+        self.gets += 1;
+        if let Some(list) = list {
+            self.found += 1;
+            self.found_bytes += list.replicas.first().map_or(0, |replica| replica.size);
+        }
+    }
+}
+
+/// Where calls are counted.
+pub(super) struct Telemetry {
+    metrics: Arc<Metrics>,
+}
+
+impl Telemetry {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Telemetry {
+        Telemetry { metrics }
+    }
+
+    pub(super) fn count(&self, method: Method, protocol: Protocol, tally: &Tally, took: Duration) {
+        let shard = self.metrics.rpc().shard(THREAD.get());
+        match tally.items {
+            Some((items, failed)) => shard.record_batch(method, protocol, items, failed, took),
+            None => shard.record(method, protocol, tally.failed, took),
+        }
+        if tally.gets > 0 {
+            shard.record_gets(tally.gets, tally.found, tally.found_bytes);
+        }
+        if let Some(bytes) = tally.value_bytes {
+            shard.record_value_size(bytes);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Everything that exists only while this process serves: the core, the RPC ports, and the background thread.
+
+use crate::{
+    admin::{AdminState, ControlThread, ProbeTarget},
+    clock::Clock,
+    config::Config,
+    core::Core,
+    ha::connections::Connections,
+    permit::ServingPermit,
+    rpc::{AcceptLimits, Budget, Plane, Server, ServerOptions, Service, ServiceInfo},
+    types::CoreOptions,
+};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+/// A new connection must say something within this.
+const FIRST_BYTE: Duration = Duration::from_secs(10);
+/// Without a Lease a connection may stand still in the middle of a frame or an answer for this long.
+const STALL: Duration = Duration::from_secs(30);
+
+/// What outlives a single promotion and every port shares.
+#[derive(Clone)]
+pub struct Shared {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// What the control thread shows.
+    pub admin: Arc<AdminState>,
+    /// The permit.
+    pub permit: Arc<ServingPermit>,
+    /// Every accepted connection.
+    pub connections: Arc<Connections>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// A serving master. Dropping it closes its ports and stops its threads.
+#[derive(Debug)]
+pub struct Serving {
+    core: Arc<Core>,
+    // The ports go before the background thread.
+    main: Server,
+    heartbeat: Option<Server>,
+    _background: BackgroundThread,
+}
+
+impl Serving {
+    /// A fresh, empty core behind open ports. `remount_hold`: how long re-mounted segments take no allocation.
+    pub fn open(shared: &Shared, control: &ControlThread, remount_hold: Duration) -> io::Result<Serving> {
+        let Shared { config, admin, permit, connections, clock } = shared;
+        let options = CoreOptions { remount_hold, ..config.core.clone() };
+        let core = Arc::new(Core::new(options, clock.clone(), permit.clone()));
+        let readiness = admin.readiness.clone();
+        let service = Service::new(
+            core.clone(),
+            permit.clone(),
+            clock.clone(),
+            ServiceInfo {
+                readiness: Arc::new(move || readiness.is_ready()),
+                heartbeat_port: AtomicU32::new(0),
+                heartbeat_keep_on_main: config.heartbeat.keep_on_main,
+                fsdir: String::new(),
+                enable_disk_eviction: config.storage.enable_disk_eviction,
+                quota_bytes: config.storage.quota_bytes,
+                health_budget: config.probe.health_check_budget(),
+            },
+            admin.metrics.clone(),
+        );
+        let budget = Budget::new(config.rpc.byte_budget);
+        let stall_timeout = config
+            .ha
+            .as_ref()
+            .map_or(STALL, |ha| ha.lease_duration.saturating_sub(ha.renew_deadline).max(ha.retry_period));
+        let peers = admin.probe_peers.clone();
+        let port = |plane, port, threads| ServerOptions {
+            address: SocketAddr::new(config.rpc.address, port),
+            threads,
+            plane,
+            max_frame: config.rpc.max_frame_bytes,
+            first_byte_timeout: FIRST_BYTE,
+            stall_timeout,
+            accept: AcceptLimits {
+                total: config.rpc.max_connections,
+                per_address: config.rpc.max_connections_per_address,
+                probe_target: {
+                    let peers = peers.clone();
+                    Arc::new(move |peer| peers.thread_for(peer))
+                },
+                tcp_no_delay: config.rpc.tcp_no_delay,
+            },
+        };
+        // The heartbeat server starts first, so that what the main one advertises is there (C1).
+        let heartbeat = config
+            .heartbeat
+            .port
+            .map(|number| {
+                let options = port(Plane::Heartbeat, number, config.heartbeat.threads);
+                Server::start(options, service.clone(), budget.clone(), connections.clone())
+            })
+            .transpose()?;
+        if let Some(server) = &heartbeat {
+            service.info().heartbeat_port.store(u32::from(server.local_address().port()), Ordering::Relaxed);
+        }
+        let options = port(Plane::Main, config.rpc.port, config.rpc.threads);
+        let main = Server::start(options, service, budget, connections.clone())?;
+        let background = BackgroundThread::start(core.clone())?;
+        let monitored = core.clone();
+        control.handle().spawn(async move {
+            loop {
+                let pause = monitored.liveness_tick();
+                tokio::time::sleep(pause).await;
+            }
+        });
+        let figures = core.clone();
+        admin.metrics.set_store(Some(Arc::new(move || figures.stats())));
+        let states = main.thread_states();
+        admin.readiness.serve(ProbeTarget {
+            address: main.local_address(),
+            ticks: Arc::new(move || states.iter().map(|state| state.tick.load(Ordering::Relaxed)).collect()),
+        });
+        Ok(Serving { core, main, heartbeat, _background: background })
+    }
+
+    /// The core.
+    pub fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// Where the main RPC server is bound.
+    pub fn rpc_address(&self) -> SocketAddr {
+        self.main.local_address()
+    }
+
+    /// Where the heartbeat server is bound, if there is one.
+    pub fn heartbeat_address(&self) -> Option<SocketAddr> {
+        self.heartbeat.as_ref().map(Server::local_address)
+    }
+}
+
+/// The thread that may wait for a shard's lock: offboarding, abandoned puts, ranges set aside.
+#[derive(Debug)]
+struct BackgroundThread {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl BackgroundThread {
+    fn start(core: Arc<Core>) -> io::Result<BackgroundThread> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::Builder::new().name("background".to_owned()).spawn(move || {
+            while !stopped.load(Ordering::Acquire) {
+                let pause = core.background_tick();
+                if pause.is_zero() {
+                    std::thread::yield_now();
+                } else {
+                    std::thread::park_timeout(pause);
+                }
+            }
+        })?;
+        Ok(BackgroundThread { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for BackgroundThread {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
