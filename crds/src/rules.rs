@@ -52,14 +52,17 @@ pub const OWNED_FLAGS: &[(&str, &str)] = &[
     ("metrics_port", "spec.ports.metrics"),
     ("pod_name", "none: the pod's own"),
     ("pod_namespace", "none: the pod's own"),
+    ("pod_uid", "none: the pod's own"),
     ("port", "spec.ports.rpc"),
     ("put_start_discard_timeout_sec", "spec.store.putStartDiscardTimeout"),
     ("put_start_release_timeout_sec", "spec.store.putStartReleaseTimeout"),
     ("rpc_address", "none: the pod's address"),
+    ("rpc_advertise_address", "none: the pod's address"),
     ("rpc_interface", "none: the pod's address"),
     ("rpc_port", "spec.ports.rpc"),
     ("rpc_probe_interval_seconds", "spec.rpcHealthProbe.intervalSeconds"),
     ("rpc_probe_timeout_seconds", "spec.rpcHealthProbe.timeoutSeconds"),
+    ("termination_log", "none: the container's terminationMessagePath"),
 ];
 
 /// Flags in `spec.config` that open a further port.

@@ -1,0 +1,163 @@
+//! From the spec to objects: pure, without a client.
+
+mod access;
+mod flags;
+mod services;
+mod workload;
+
+pub(crate) use workload::CONTAINER;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::{Resource, ResourceExt, core::ApiResource};
+use mooncake_crds::{MooncakeMaster, names};
+use serde::Serialize;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::{collections::BTreeMap, fmt::Write};
+
+pub use flags::flags;
+
+/// Annotation on each object: hash of what was applied. A field that is no longer wanted shows in it alone.
+pub const APPLIED: &str = "mooncake.io/applied";
+
+/// The kinds of objects that follow from a `MooncakeMaster`, in the order in which they are applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Kind {
+    ServiceAccount,
+    Role,
+    RoleBinding,
+    Service,
+    PodsService,
+    StatefulSet,
+}
+
+impl Kind {
+    /// All, in the order in which they are applied: what a pod needs comes before the pods.
+    pub const ALL: [Kind; 6] = [
+        Kind::ServiceAccount,
+        Kind::Role,
+        Kind::RoleBinding,
+        Kind::Service,
+        Kind::PodsService,
+        Kind::StatefulSet,
+    ];
+
+    /// Where the API server keeps it.
+    pub fn api_resource(self) -> ApiResource {
+        use k8s_openapi::api::{apps::v1 as apps, core::v1 as core, rbac::v1 as rbac};
+        match self {
+            Kind::ServiceAccount => ApiResource::erase::<core::ServiceAccount>(&()),
+            Kind::Role => ApiResource::erase::<rbac::Role>(&()),
+            Kind::RoleBinding => ApiResource::erase::<rbac::RoleBinding>(&()),
+            Kind::Service | Kind::PodsService => ApiResource::erase::<core::Service>(&()),
+            Kind::StatefulSet => ApiResource::erase::<apps::StatefulSet>(&()),
+        }
+    }
+}
+
+/// An object as it is wanted: only the fields that the operator decides.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// Its content, ready for a server-side apply.
+    pub content: Value,
+}
+
+/// Everything that follows from a `MooncakeMaster`, but for the Lease, which is created and never applied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Desired {
+    /// In the order of [`Kind::ALL`].
+    pub objects: Vec<Object>,
+    /// Hash of the pod template.
+    pub template_hash: String,
+}
+
+/// What follows from the spec.
+pub fn build(master: &MooncakeMaster) -> Desired {
+    let (stateful_set, template_hash) = workload::stateful_set(master);
+    let objects = vec![
+        object(Kind::ServiceAccount, &access::service_account(master)),
+        object(Kind::Role, &access::role(master)),
+        object(Kind::RoleBinding, &access::role_binding(master)),
+        object(Kind::Service, &services::active(master)),
+        object(Kind::PodsService, &services::pods(master)),
+        object(Kind::StatefulSet, &stateful_set),
+    ];
+    Desired { objects, template_hash }
+}
+
+/// The Lease as it is created: nobody holds it, and the epoch goes on from the highest one seen.
+pub fn lease(master: &MooncakeMaster, epoch: i64, duration_seconds: i32) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": meta(master, master.name_any()),
+        "spec": { "leaseTransitions": epoch, "leaseDurationSeconds": duration_seconds },
+    })
+}
+
+/// Metadata by which a Lease that a master had to create becomes the resource's own. Its spec stays the masters'.
+pub fn lease_adoption(master: &MooncakeMaster) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": meta(master, master.name_any()),
+    })
+}
+
+/// Labels that select the pods.
+pub fn selector(master: &MooncakeMaster) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        (names::LABEL_APP.to_owned(), names::APP_NAME.to_owned()),
+        (names::LABEL_INSTANCE.to_owned(), master.name_any()),
+    ])
+}
+
+fn labels(master: &MooncakeMaster) -> BTreeMap<String, String> {
+    let mut labels = selector(master);
+    labels.insert(names::LABEL_MANAGED_BY.to_owned(), names::FIELD_MANAGER.to_owned());
+    labels
+}
+
+fn meta(master: &MooncakeMaster, name: String) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        namespace: master.namespace(),
+        labels: Some(labels(master)),
+        owner_references: owner(master).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// The reference by which the garbage collector deletes what was made for a resource.
+fn owner(master: &MooncakeMaster) -> Option<OwnerReference> {
+    let mut owner = master.controller_owner_ref(&())?;
+    // Nothing here blocks the deletion of the resource.
+    owner.block_owner_deletion = None;
+    Some(owner)
+}
+
+fn object<T: Serialize + Resource>(kind: Kind, typed: &T) -> Object {
+    // Values of these types are plain data with string keys: serialization has no case that fails.
+    let mut content = serde_json::to_value(typed).unwrap_or_default();
+    let hash = hash(&content);
+    content["metadata"]["annotations"][APPLIED] = Value::from(hash);
+    Object { kind, name: typed.meta().name.clone().unwrap_or_default(), content }
+}
+
+/// Ten hexadecimal digits of the SHA-256 of the JSON text, whose keys are sorted.
+fn hash(content: &Value) -> String {
+    let digest = Sha256::digest(content.to_string().as_bytes());
+    digest.iter().take(5).fold(String::with_capacity(10), |mut text, byte| {
+        // Writing to a String has no case that fails.
+        _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+use super::*;
+use std::collections::BTreeSet;
+
+fn master(spec: &Value) -> MooncakeMaster {
+    serde_json::from_value(json!({
+        "apiVersion": "store.mooncake.io/v1alpha1",
+        "kind": "MooncakeMaster",
+        "metadata": { "name": "kv", "namespace": "inference", "uid": "0f9a" },
+        "spec": spec,
+    }))
+    .expect("a resource")
+}
+
+fn smallest() -> MooncakeMaster {
+    master(&json!({ "image": "mooncake-master:1" }))
+}
+
+fn content(master: &MooncakeMaster, kind: Kind) -> Value {
+    let mut objects = build(master).objects.into_iter();
+    objects.find(|object| object.kind == kind).expect("each kind is built").content
+}
+
+/// The smallest resource, whole. A change here is a roll of every installation when the operator is upgraded: think.
+#[test]
+fn what_follows_from_the_smallest_resource() {
+    insta::assert_yaml_snapshot!(build(&smallest()).objects.iter().map(|o| &o.content).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_follows_from_everything_set() {
+    let master = master(&json!({
+        "image": "registry.example.com/mooncake-master:2",
+        "imagePullPolicy": "Always",
+        "imagePullSecrets": [{ "name": "registry" }],
+        "replicas": 3,
+        "ports": { "rpc": 7000, "metrics": 7001 },
+        "resources": { "limits": { "memory": "4Gi" } },
+        "nodeSelector": { "pool": "kv" },
+        "tolerations": [{ "key": "kv", "operator": "Exists" }],
+        "affinity": { "nodeAffinity": {} },
+        "failover": { "leaseDuration": "4500ms", "renewDeadline": "2s", "retryPeriod": "500ms" },
+        "client": { "activeTtl": "1m", "suspicionTtl": "30s" },
+        "store": {
+            "defaultKvLeaseTtl": "2s", "putStartDiscardTimeout": "2s", "putStartReleaseTimeout": "1m"
+        },
+        "rpcHealthProbe": { "enabled": false, "intervalSeconds": 7, "timeoutSeconds": 2 },
+        "probes": {
+            "readiness": { "periodSeconds": 2, "timeoutSeconds": 2, "failureThreshold": 3 },
+            "liveness": { "periodSeconds": 20, "timeoutSeconds": 6, "failureThreshold": 7 }
+        },
+        "config": { "heartbeat_rpc_port": "7002", "cluster_id": "a$b" },
+        "podLabels": { "team": "kv" },
+        "podAnnotations": { "example.com/x": "y" },
+    }));
+    insta::assert_yaml_snapshot!([Kind::Service, Kind::StatefulSet].map(|kind| content(&master, kind)));
+}
+
+/// An operator of another version must not roll what it finds: same resource, same hash.
+#[test]
+fn the_template_hash_is_stable() {
+    assert_eq!(build(&smallest()).template_hash, "964e63b276");
+    assert_eq!(build(&smallest()), build(&smallest()));
+}
+
+#[test]
+fn unset_times_of_clients_pass_no_flag() {
+    let flags = flags(&smallest());
+    assert!(!flags.iter().any(|flag| flag.contains("client_")), "B11: {flags:?}");
+    let only_active = master(&json!({ "image": "i", "client": { "activeTtl": "15s" } }));
+    let flags = super::flags(&only_active);
+    assert!(flags.contains(&"--client_active_ttl_sec=15".to_owned()));
+    assert!(!flags.iter().any(|flag| flag.contains("suspicion")), "B11: {flags:?}");
+}
+
+/// What a user may not set in `spec.config` is just what the operator sets, and what stands for it.
+#[test]
+fn every_flag_that_is_passed_is_reserved() {
+    let everything = master(&json!({
+        "image": "i",
+        "client": { "activeTtl": "1s", "suspicionTtl": "1s" },
+        "store": { "defaultKvLeaseTtl": "1s", "putStartDiscardTimeout": "1s", "putStartReleaseTimeout": "2s" },
+    }));
+    let reserved: BTreeSet<&str> = mooncake_crds::rules::OWNED_FLAGS.iter().map(|(flag, _)| *flag).collect();
+    for flag in flags(&everything) {
+        let name = flag.trim_start_matches("--").split('=').next().expect("a name").to_owned();
+        assert!(reserved.contains(name.as_str()), "{name} could be set twice");
+    }
+}
+
+#[test]
+fn replicas_roll_nothing_and_each_flag_does() {
+    let hash = |spec: Value| build(&master(&spec)).template_hash;
+    let smallest = hash(json!({ "image": "i" }));
+    assert_eq!(smallest, hash(json!({ "image": "i", "replicas": 5 })));
+    assert_eq!(smallest, hash(json!({ "image": "i", "paused": true })));
+    assert_ne!(smallest, hash(json!({ "image": "j" })));
+    assert_ne!(smallest, hash(json!({ "image": "i", "config": { "eviction_ratio": "0.1" } })));
+    assert_ne!(smallest, hash(json!({ "image": "i", "failover": { "leaseDuration": "6s" } })));
+}
+
+#[test]
+fn a_new_lease_has_no_holder_and_goes_on_with_the_epoch() {
+    let lease = lease(&smallest(), 7, 5);
+    assert_eq!(lease["spec"], json!({ "leaseTransitions": 7, "leaseDurationSeconds": 5 }));
+    assert_eq!(lease["metadata"]["ownerReferences"][0]["uid"], "0f9a");
+}
