@@ -1,0 +1,118 @@
+//! From what was observed to what is done: a pure function.
+//!
+//! Two rules hold for every list of actions, whatever was observed:
+//! - never two pods with the leader label: the label is put on a pod only if no other pod carries it;
+//! - a roll never deletes the active while another master could be replaced first, and never deletes a second pod
+//!   while the last one is not standing by again.
+
+mod conditions;
+mod label;
+mod roll;
+mod types;
+
+pub use conditions::Finding;
+pub use label::{Disagreement, disagreement};
+pub use types::*;
+
+use crate::build::Kind;
+use std::time::Duration;
+
+/// How long label and Lease must disagree before the operator writes a label: the holder does it by itself in less.
+pub const LABEL_GRACE: Duration = Duration::from_secs(3);
+/// How long a master may neither serve nor stand by before something is said to be wrong with it.
+pub const PROGRESS_DEADLINE: Duration = Duration::from_secs(120);
+/// How long a standby may be away before the redundancy counts as lost: a restart is not worth a condition.
+pub const REDUNDANCY_GRACE: Duration = Duration::from_secs(15);
+
+/// Time to the next pass while something is under way.
+const SOON: Duration = Duration::from_secs(1);
+/// Time to the next pass when nothing is: standbys are asked how they are.
+const LATER: Duration = Duration::from_secs(30);
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Create or correct the object of that kind.
+    Apply(Kind),
+    /// Create the missing Lease with that epoch.
+    CreateLease {
+        /// Highest epoch seen.
+        epoch: i64,
+    },
+    /// Own the Lease that a master had to create.
+    AdoptLease,
+    /// Take the leader label off a pod that does not hold the Lease.
+    ClearLabel(PodRef),
+    /// Put the leader label on the pod that holds the Lease.
+    SetLabel(PodRef),
+    /// Delete a pod, so that it comes back from the present template.
+    DeletePod {
+        /// Which.
+        pod: PodRef,
+        /// Why.
+        why: Why,
+    },
+}
+
+/// Why a pod is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It is a standby of an older template.
+    RollStandby,
+    /// It is the active of an older template, and the last one.
+    RollActive,
+    /// It is of an older template and does not come up.
+    Heal,
+}
+
+/// What follows from an observation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// In the order in which they are carried out; the first that fails ends the pass.
+    pub actions: Vec<Action>,
+    /// One for each condition type.
+    pub conditions: Vec<Finding>,
+    /// When to look again if nothing happens.
+    pub again: Duration,
+}
+
+/// Decides.
+pub fn decide(seen: &Observed) -> Decision {
+    let mut actions = Vec::new();
+    let objects_stand = seen.objects.iter().all(|object| object.presence == Presence::Current);
+    let foreign = seen.objects.iter().any(|object| matches!(object.presence, Presence::Foreign(_)))
+        || matches!(seen.lease, LeaseState::Foreign(_));
+    let steering = !seen.paused && !seen.deleting;
+    let building = steering && !foreign && seen.invalid.is_empty();
+
+    // The label first: it says where clients go, and a refused object must not keep it wrong.
+    if steering {
+        label::correct(seen, &mut actions);
+    }
+    if building {
+        match &seen.lease {
+            // Before the pods, so that no master has to create it without an owner.
+            LeaseState::Missing => actions.push(Action::CreateLease { epoch: seen.known_epoch }),
+            LeaseState::Present(lease) if !lease.owned => actions.push(Action::AdoptLease),
+            LeaseState::Present(_) | LeaseState::Foreign(_) => {}
+        }
+        for object in &seen.objects {
+            if matches!(object.presence, Presence::Missing | Presence::Drifted(_)) {
+                actions.push(Action::Apply(object.kind));
+            }
+        }
+    }
+    let roll = roll::plan(seen);
+    if let (true, true, Some((pod, why))) = (building, objects_stand, &roll.delete) {
+        actions.push(Action::DeletePod { pod: pod.clone(), why: *why });
+    }
+
+    let conditions = conditions::find(seen, &roll);
+    let quiet = actions.is_empty()
+        && disagreement(seen).is_none()
+        && (!steering || conditions.iter().all(Finding::is_settled));
+    Decision { actions, conditions, again: if quiet { LATER } else { SOON } }
+}
+
+#[cfg(test)]
+mod tests;

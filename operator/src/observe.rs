@@ -1,0 +1,284 @@
+//! Reading, live, what there is: a decision must not rest on an old copy.
+
+use crate::{
+    build::{Desired, Kind},
+    decide::{
+        Hold, Holder, Lease, LeaseState, ObjectState, Observed, Pod, PodRef, Presence, Says, disagreement,
+    },
+    diff::difference,
+    memory::{Key, Memory},
+    probe::Probe,
+};
+use futures::future::join_all;
+use k8s_openapi::{
+    api::core::v1 as core,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::ListParams,
+    core::{ApiResource, DynamicObject},
+};
+use mooncake_crds::{MooncakeMaster, names, validation};
+use mooncake_lease::record::LeaseObject;
+use serde_json::Value;
+use tokio::time::Instant;
+
+/// Why nothing could be observed.
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    /// The API server did not answer, or refused.
+    #[error("reading {what}: {source}")]
+    Read {
+        /// What was read.
+        what: String,
+        /// The answer.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// A Lease without what every object has.
+    #[error("reading Lease {name}: {source}")]
+    Lease {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        #[source]
+        source: mooncake_lease::record::RecordError,
+    },
+}
+
+fn reading(what: impl Into<String>) -> impl FnOnce(kube::Error) -> ObserveError {
+    let what = what.into();
+    move |source| ObserveError::Read { what, source: Box::new(source) }
+}
+
+/// The resource of a Lease, for an untyped API: its annotations are read as they are.
+pub fn lease_resource() -> ApiResource {
+    ApiResource::erase::<k8s_openapi::api::coordination::v1::Lease>(&())
+}
+
+/// Everything around one resource.
+pub async fn observe(
+    client: &Client,
+    master: &MooncakeMaster,
+    desired: &Desired,
+    memory: &Memory,
+    probe: &Probe,
+) -> Result<Observed, ObserveError> {
+    let namespace = master.namespace().unwrap_or_default();
+    let name = master.name_any();
+    let key: Key = (namespace.clone(), name.clone());
+
+    let mut objects = Vec::with_capacity(desired.objects.len());
+    let mut stateful_set = None;
+    for wanted in &desired.objects {
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(client.clone(), &namespace, &wanted.kind.api_resource());
+        let found = api.get_opt(&wanted.name).await.map_err(reading(format!(
+            "{} {}",
+            wanted.kind.api_resource().kind,
+            wanted.name
+        )))?;
+        let presence = match &found {
+            None => Presence::Missing,
+            Some(found) => presence(master, &wanted.content, found),
+        };
+        if wanted.kind == Kind::StatefulSet && !matches!(presence, Presence::Foreign(_)) {
+            stateful_set = found;
+        }
+        objects.push(ObjectState { kind: wanted.kind, name: wanted.name.clone(), presence });
+    }
+
+    let pods = match &stateful_set {
+        Some(stateful_set) => pods(client, master, stateful_set, memory, probe, &key).await?,
+        None => Vec::new(),
+    };
+    // After the pods. Whoever claims the Lease later than this touches every other pod, so that a write which carries
+    // the resourceVersion read above fails.
+    let lease = lease(client, master, memory, &key).await?;
+    let status = master.status.clone().unwrap_or_default();
+    let epoch_now = match &lease {
+        LeaseState::Present(lease) => lease.epoch,
+        LeaseState::Missing | LeaseState::Foreign(_) => 0,
+    };
+    let mut seen = Observed {
+        deleting: master.metadata.deletion_timestamp.is_some(),
+        paused: master.spec.paused,
+        replicas: master.spec.replicas,
+        invalid: validation::validate(master).into_iter().map(|error| error.message).collect(),
+        workload_settled: stateful_set.as_ref().is_some_and(is_settled),
+        objects,
+        template_hash: desired.template_hash.clone(),
+        known_epoch: status.epoch.unwrap_or(0).max(epoch_now),
+        lease,
+        pods,
+        disagreed_for: std::time::Duration::ZERO,
+        last_error: memory.last_error(&key),
+    };
+    seen.disagreed_for = memory.disagreed_for(&key, disagreement(&seen), Instant::now());
+    Ok(seen)
+}
+
+/// The StatefulSet controller has seen the present spec. Before that a deleted pod might come back from the old one.
+fn is_settled(stateful_set: &DynamicObject) -> bool {
+    stateful_set.data.pointer("/status/observedGeneration").and_then(Value::as_i64)
+        == stateful_set.metadata.generation
+}
+
+fn presence(master: &MooncakeMaster, wanted: &Value, found: &DynamicObject) -> Presence {
+    if let Some(owner) = foreign_owner(master, &found.metadata) {
+        return Presence::Foreign(owner);
+    }
+    // An object of the API server is plain data: serialization has no case that fails.
+    let found = serde_json::to_value(found).unwrap_or_default();
+    difference(wanted, &found).map_or(Presence::Current, Presence::Drifted)
+}
+
+/// Whose an object is, if it is not this resource's.
+fn foreign_owner(master: &MooncakeMaster, found: &ObjectMeta) -> Option<String> {
+    let owners = found.owner_references.as_deref().unwrap_or_default();
+    if owners.iter().any(|owner| Some(&owner.uid) == master.metadata.uid.as_ref()) {
+        return None;
+    }
+    let controller = owners.iter().find(|owner| owner.controller == Some(true)).or(owners.first());
+    Some(match controller {
+        // Left over from a resource of the same name; the garbage collector is about to take it.
+        Some(OwnerReference { kind, name, .. }) if kind == names::KIND && *name == master.name_any() => {
+            "left by an earlier resource of this name".to_owned()
+        }
+        Some(OwnerReference { kind, name, .. }) => format!("owned by {kind} {name}"),
+        None => "without an owner".to_owned(),
+    })
+}
+
+async fn lease(
+    client: &Client,
+    master: &MooncakeMaster,
+    memory: &Memory,
+    key: &Key,
+) -> Result<LeaseState, ObserveError> {
+    let (namespace, name) = key;
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &lease_resource());
+    let Some(found) = api.get_opt(name).await.map_err(reading(format!("Lease {name}")))? else {
+        return Ok(LeaseState::Missing);
+    };
+    let foreign = foreign_owner(master, &found.metadata);
+    // Plain data, see above.
+    let object = LeaseObject::parse(serde_json::to_value(&found).unwrap_or_default())
+        .map_err(|source| ObserveError::Lease { name: name.clone(), source })?;
+    let record = &object.record;
+    // A master that found its Lease deleted has created it again, without an owner; its mark is on it.
+    let has_owner = found.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
+    let by_a_master = !has_owner && names::ordinal(name, &record.pod_name).is_some();
+    if let Some(owner) = foreign.clone().filter(|_| !by_a_master) {
+        return Ok(LeaseState::Foreign(owner));
+    }
+    let (hold, _) = memory.saw_lease(key, &object, Instant::now());
+    let holder = record.is_held().then(|| Holder {
+        pod: record.pod_name.clone(),
+        pod_uid: record.pod_uid.clone(),
+        address: record.holder.clone(),
+        incarnation: record.incarnation.clone(),
+    });
+    Ok(LeaseState::Present(Lease {
+        owned: foreign.is_none(),
+        hold: if holder.is_some() { hold } else { Hold::Released },
+        holder,
+        epoch: i64::try_from(record.epoch).unwrap_or(i64::MAX),
+        duration_seconds: record.duration.and_then(|duration| i32::try_from(duration.as_secs()).ok()),
+    }))
+}
+
+async fn pods(
+    client: &Client,
+    master: &MooncakeMaster,
+    stateful_set: &DynamicObject,
+    memory: &Memory,
+    probe: &Probe,
+    key: &Key,
+) -> Result<Vec<Pod>, ObserveError> {
+    let (namespace, name) = key;
+    let api: Api<core::Pod> = Api::namespaced(client.clone(), namespace);
+    let selector: Vec<String> =
+        crate::build::selector(master).into_iter().map(|(label, value)| format!("{label}={value}")).collect();
+    let found =
+        api.list(&ListParams::default().labels(&selector.join(","))).await.map_err(reading("Pods"))?;
+    let port = u16::try_from(master.spec.ports.metrics).unwrap_or_default();
+    let of_the_set = found.items.into_iter().filter_map(|pod| {
+        let ordinal = names::ordinal(name, &pod.name_any())?;
+        let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
+        owners
+            .iter()
+            .any(|owner| Some(&owner.uid) == stateful_set.metadata.uid.as_ref())
+            .then_some((ordinal, pod))
+    });
+    let mut pods = join_all(of_the_set.map(async |(ordinal, pod)| {
+        let ip = pod.status.as_ref().and_then(|status| status.pod_ip.as_ref()?.parse().ok());
+        let says = match ip {
+            Some(ip) if is_running(&pod) => probe.ask(ip, port).await,
+            _ => Says::Nothing,
+        };
+        view(&pod, ordinal, says)
+    }))
+    .await;
+    let now = Instant::now();
+    for pod in &mut pods {
+        let well = pod.running && matches!(pod.says, Says::Standby | Says::Leader);
+        pod.idle_for = memory.idle_for(key, &pod.id.name, &pod.id.uid, !well, now);
+    }
+    pods.sort_by_key(|pod| pod.ordinal);
+    Ok(pods)
+}
+
+fn container(pod: &core::Pod) -> Option<&core::ContainerStatus> {
+    let statuses = pod.status.as_ref()?.container_statuses.as_deref()?;
+    statuses.iter().find(|status| status.name == crate::build::CONTAINER)
+}
+
+fn is_running(pod: &core::Pod) -> bool {
+    container(pod).and_then(|status| status.state.as_ref()).is_some_and(|state| state.running.is_some())
+}
+
+/// Reasons for which a container waits that do not end by waiting.
+const FAILURES: &[&str] = &[
+    "CrashLoopBackOff",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "ErrImageNeverPull",
+    "ErrImagePull",
+    "ImageInspectError",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "RunContainerError",
+];
+
+fn view(pod: &core::Pod, ordinal: i32, says: Says) -> Pod {
+    let condition = |kind: &str| {
+        let conditions =
+            pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        conditions
+            .iter()
+            .find(|condition| condition.type_ == kind)
+            .map(|condition| condition.status == "True")
+    };
+    let waits_for = container(pod)
+        .and_then(|status| status.state.as_ref()?.waiting.as_ref()?.reason.clone())
+        .filter(|reason| FAILURES.contains(&reason.as_str()));
+    let unschedulable = (condition("PodScheduled") == Some(false)).then(|| "Unschedulable".to_owned());
+    Pod {
+        id: PodRef {
+            name: pod.name_any(),
+            uid: pod.uid().unwrap_or_default(),
+            resource_version: pod.resource_version().unwrap_or_default(),
+        },
+        ordinal,
+        labelled: pod.labels().get(names::LABEL_ROLE).is_some_and(|role| role == names::ROLE_LEADER),
+        template_hash: pod.labels().get(names::LABEL_TEMPLATE_HASH).cloned(),
+        terminating: pod.metadata.deletion_timestamp.is_some(),
+        ready: condition("Ready") == Some(true),
+        running: is_running(pod),
+        failure: waits_for.or(unschedulable),
+        says,
+        idle_for: std::time::Duration::ZERO,
+    }
+}
