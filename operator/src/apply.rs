@@ -1,0 +1,113 @@
+//! Carrying out actions.
+
+use crate::{
+    build::{self, Desired},
+    decide::{Action, ObjectState, Observed, PodRef, Presence},
+    observe::lease_resource,
+};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    core::DynamicObject,
+};
+use mooncake_crds::{MooncakeMaster, names};
+use serde_json::{Value, json};
+
+/// What became of an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is done, or was done already.
+    Done,
+    /// The object has changed since it was observed: decide anew.
+    Stale,
+}
+
+/// Carries out one action.
+pub async fn apply(
+    client: &Client,
+    master: &MooncakeMaster,
+    desired: &Desired,
+    seen: &Observed,
+    action: &Action,
+) -> Result<Outcome, kube::Error> {
+    let namespace = master.namespace().unwrap_or_default();
+    let result = match action {
+        Action::Apply(kind) => {
+            let Some(object) = desired.objects.iter().find(|object| object.kind == *kind) else {
+                return Ok(Outcome::Stale);
+            };
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(client.clone(), &namespace, &kind.api_resource());
+            // Fields of ours that somebody changed are taken back. An object that was not there a moment ago is not
+            // ours if it is there now: a conflict then ends the pass, and the next one sees whose it is.
+            let is_drifted =
+                |state: &ObjectState| state.kind == *kind && matches!(state.presence, Presence::Drifted(_));
+            let force = seen.objects.iter().any(is_drifted);
+            let params = PatchParams { force, ..PatchParams::apply(names::FIELD_MANAGER) };
+            api.patch(&object.name, &params, &Patch::Apply(&object.content)).await.map(drop)
+        }
+        Action::CreateLease { epoch } => {
+            let lease = build::lease(master, *epoch, lease_duration_seconds(master));
+            create(client, &namespace, &lease).await
+        }
+        Action::AdoptLease => {
+            let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &lease_resource());
+            let params = PatchParams::apply(names::FIELD_MANAGER).force();
+            api.patch(&master.name_any(), &params, &Patch::Apply(build::lease_adoption(master)))
+                .await
+                .map(drop)
+        }
+        Action::ClearLabel(pod) => label(client, &namespace, pod, &Value::Null).await,
+        Action::SetLabel(pod) => label(client, &namespace, pod, &json!(names::ROLE_LEADER)).await,
+        Action::DeletePod { pod, .. } => {
+            let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+            let params = DeleteParams {
+                preconditions: Some(Preconditions {
+                    uid: Some(pod.uid.clone()),
+                    resource_version: Some(pod.resource_version.clone()),
+                }),
+                ..DeleteParams::default()
+            };
+            match api.delete(&pod.name, &params).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+                other => other.map(drop),
+            }
+        }
+    };
+    match result {
+        Ok(()) => Ok(Outcome::Done),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(Outcome::Stale),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whole seconds for a Lease that does not exist: the longest that a holder may have worked with.
+fn lease_duration_seconds(master: &MooncakeMaster) -> i32 {
+    let wanted = master.spec.failover.lease_duration.parse().unwrap_or_default();
+    let wanted = wanted.as_secs() + u64::from(wanted.subsec_nanos() > 0);
+    let seen = master.status.as_ref().and_then(|status| status.lease_duration_seconds).unwrap_or(1);
+    i32::try_from(wanted).unwrap_or(i32::MAX).max(seen)
+}
+
+async fn create(client: &Client, namespace: &str, lease: &Value) -> Result<(), kube::Error> {
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &lease_resource());
+    let lease: DynamicObject = serde_json::from_value(lease.clone()).map_err(kube::Error::SerdeError)?;
+    let params = PostParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    api.create(&params, &lease).await.map(drop)
+}
+
+async fn label(client: &Client, namespace: &str, pod: &PodRef, value: &Value) -> Result<(), kube::Error> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let patch = json!({ "metadata": {
+        "uid": pod.uid,
+        "resourceVersion": pod.resource_version,
+        "labels": { names::LABEL_ROLE: value },
+    }});
+    let params =
+        PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    match api.patch(&pod.name, &params, &Patch::Merge(&patch)).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        other => other.map(drop),
+    }
+}
