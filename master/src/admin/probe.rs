@@ -8,11 +8,14 @@ use crate::{
     clock::Clock,
     config::ProbeConfig,
     lock::Mutex,
-    rpc::native::{
-        answer::Health,
-        client::{self, CallError, Reading},
-        frame::{FrameError, Limits, RESPONSE_HEADER, ResponseHeader},
-        generation::{Generation, Method, Rpc},
+    rpc::{
+        Server,
+        native::{
+            answer::Health,
+            client::{self, CallError, Reading},
+            frame::{FrameError, Limits, RESPONSE_HEADER, ResponseHeader},
+            generation::{Generation, Method, Rpc},
+        },
     },
 };
 use bytes::BytesMut;
@@ -21,7 +24,7 @@ use hashbrown::HashMap;
 use std::{
     fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::{Arc, LazyLock},
+    sync::{Arc, LazyLock, atomic::Ordering},
     time::Duration,
 };
 use tokio::{
@@ -62,6 +65,13 @@ impl fmt::Debug for ProbeTarget {
 }
 
 impl ProbeTarget {
+    /// A running server.
+    pub fn of(server: &Server) -> ProbeTarget {
+        let threads = server.thread_states();
+        let ticks = move || threads.iter().map(|thread| thread.tick.load(Ordering::Relaxed)).collect();
+        ProbeTarget { address: server.local_address(), ticks: Arc::new(ticks) }
+    }
+
     /// Where a connection goes: a wildcard becomes the loopback address of its family.
     fn destination(&self) -> SocketAddr {
         let mut address = self.address;
@@ -83,6 +93,12 @@ impl ProbePeers {
     /// For a connection of the probe, the index of the data thread that is to serve it.
     pub fn thread_for(&self, peer: SocketAddr) -> Option<usize> {
         self.0.lock().get(&key(peer)).copied()
+    }
+
+    /// [`ProbePeers::thread_for`] in the form in which the acceptor takes it.
+    pub fn dealer(self: &Arc<ProbePeers>) -> Arc<dyn Fn(SocketAddr) -> Option<usize> + Send + Sync> {
+        let peers = self.clone();
+        Arc::new(move |peer| peers.thread_for(peer))
     }
 
     fn register(&self, local: SocketAddr, thread: usize) -> Registered<'_> {
