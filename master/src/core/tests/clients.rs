@@ -281,3 +281,45 @@ fn an_old_clean_up_leaves_the_new_incarnation_alone() {
     assert_eq!(state(&rig, 2), Some(LivenessState::Active));
     assert_eq!(stats.keys * 100, stats.allocated_bytes);
 }
+
+#[test]
+fn a_ping_waits_for_nothing() {
+    let rig = Rig::with_segment();
+    rig.core.remount_segments(client(1), vec![]).unwrap();
+    // A mount that never ends, every shard held, a segment's allocator stuck in the background's hands.
+    let registry = rig.core.registry.lock();
+    let holds: Vec<_> = (0..SHARDS).map(|shard| rig.core.hold_shard(shard)).collect();
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| send.send((rig.core.ping(client(1)), rig.core.ping(client(2)))));
+        let answers = receive.recv_timeout(20 * SECOND);
+        drop((holds, registry));
+        assert_eq!(answers, Ok((ClientStatus::Ok, ClientStatus::NeedRemount)));
+    });
+}
+
+#[test]
+fn clean_up_write_locks_only_shards_with_something_to_clean() {
+    let rig = Rig::new();
+    for n in [1, 2] {
+        rig.core.mount_segment(client(n), spec(n, MIB)).unwrap();
+    }
+    let mut touched = BTreeSet::new();
+    for n in 0..4000u32 {
+        let key = n.to_le_bytes();
+        let mine = rig.core.shard_of(&key) < 100;
+        let name = if mine { b"segment-1".as_slice() } else { b"segment-2" };
+        let config = ReplicateConfig { preferred_segment: name, ..ReplicateConfig::default() };
+        rig.start_with(9, &key, 10, &config).unwrap();
+        rig.end(9, &key).unwrap();
+        touched.extend(mine.then(|| rig.core.shard_of(&key)));
+    }
+    assert!(touched.len() > 90);
+    // Readers sit in all the others: a write lock there could not be had, and the clean-up would never end.
+    let readers: Vec<_> = (100..SHARDS).map(|shard| rig.core.store.shard(shard).read()).collect();
+    rig.core.unmount_segment(segment_id(1), client(1)).unwrap();
+    while rig.core.background_tick().is_zero() {}
+    assert_eq!(rig.core.stats().offboarding.queue_depth, 0);
+    drop(readers);
+    rig.check();
+}
