@@ -25,7 +25,6 @@ struct State {
     history: Vec<(u64, &'static str, String, Value)>,
     requests: Vec<(Method, String, u16)>,
     stalled: bool,
-    bodies: Vec<Value>,
 }
 
 /// The server; it stops when it is dropped.
@@ -85,6 +84,11 @@ impl ApiServer {
     pub fn stall(&self, stalled: bool) {
         self.state.lock().stalled = stalled;
         self.changed.send_modify(|n| *n += 1);
+    }
+
+    /// Every state of every object so far, in order: path and object.
+    pub fn history(&self) -> Vec<(String, Value)> {
+        self.state.lock().history.iter().map(|(_, _, path, object)| (path.clone(), object.clone())).collect()
     }
 
     /// Requests so far: method, path with query, status.
@@ -185,7 +189,6 @@ async fn serve(
         let mut state = state.lock();
         let (code, answer) = state.handle(&parts.method, &path, &query, &body);
         state.requests.push((parts.method.clone(), parts.uri.to_string(), code));
-        state.bodies.push(body);
         (code, answer)
     };
     changed.send_modify(|n| *n += 1);

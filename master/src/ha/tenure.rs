@@ -1,0 +1,145 @@
+//! What the lease thread knows about its own leadership, and what it owes: pure, without threads or network.
+
+use super::{Deadlines, Promotion};
+use crate::clock::Instant;
+
+/// Why a holder gives the lease up by itself (design §6.11).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("the promotion made no progress in time")]
+    NoProgress,
+    #[error("the first self-probe was not good in time")]
+    NotServing,
+}
+
+/// The leadership of this process, from its claim on.
+#[derive(Debug)]
+pub(super) struct Tenure {
+    pub(super) epoch: u64,
+    claimed: Instant,
+    progressed: Instant,
+    promoted: bool,
+    probed: bool,
+    /// Serving is held back by label writes until then.
+    held_back: Option<Instant>,
+    promotion: Option<Promotion>,
+    deadlines: Deadlines,
+}
+
+impl Tenure {
+    pub(super) fn new(now: Instant, promotion: Promotion, labels: bool, deadlines: Deadlines) -> Tenure {
+        Tenure {
+            epoch: promotion.epoch,
+            claimed: now,
+            progressed: now,
+            promoted: false,
+            probed: false,
+            held_back: labels.then(|| now.saturating_add(deadlines.label_hold)),
+            promotion: Some(promotion),
+            deadlines,
+        }
+    }
+
+    /// The labels are as they should be.
+    #[cfg(feature = "kubernetes")]
+    pub(super) fn labelled(&mut self) {
+        self.held_back = None;
+    }
+
+    /// Whether the permit of the lease may become the serving permit.
+    pub(super) fn may_serve(&self, now: Instant) -> bool {
+        self.held_back.is_none_or(|until| until <= now)
+    }
+
+    /// The promotion, the first time.
+    pub(super) fn take_promotion(&mut self, now: Instant) -> Option<Promotion> {
+        let promotion = self.promotion.take();
+        if promotion.is_some() {
+            self.progressed = now;
+        }
+        promotion
+    }
+
+    pub(super) fn progress(&mut self, now: Instant) {
+        self.progressed = now;
+    }
+
+    pub(super) fn set_promoted(&mut self) {
+        self.promoted = true;
+    }
+
+    pub(super) fn set_probed(&mut self) {
+        self.probed = true;
+    }
+
+    pub(super) fn promoted(&self) -> bool {
+        self.promoted
+    }
+
+    fn progress_deadline(&self) -> Option<Instant> {
+        (!self.promoted).then(|| self.progressed.saturating_add(self.deadlines.progress))
+    }
+
+    fn probe_deadline(&self) -> Option<Instant> {
+        (!self.probed).then(|| self.claimed.saturating_add(self.deadlines.first_probe))
+    }
+
+    /// What has not happened in time.
+    pub(super) fn failure(&self, now: Instant) -> Option<Failure> {
+        if self.progress_deadline().is_some_and(|at| at <= now) {
+            return Some(Failure::NoProgress);
+        }
+        self.probe_deadline().is_some_and(|at| at <= now).then_some(Failure::NotServing)
+    }
+
+    /// When to look again.
+    pub(super) fn next(&self) -> Option<Instant> {
+        [self.held_back, self.progress_deadline(), self.probe_deadline()].into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO.saturating_add(Duration::from_secs(seconds))
+    }
+
+    fn tenure(labels: bool) -> Tenure {
+        let promotion = Promotion { epoch: 3, previous_read_lease_ttl: None };
+        Tenure::new(at(100), promotion, labels, Deadlines::default())
+    }
+
+    #[test]
+    fn labels_hold_serving_back_for_a_second_at_most() {
+        let mut held = tenure(true);
+        assert!(!held.may_serve(at(100)) && held.may_serve(at(101)));
+        assert_eq!(held.next(), Some(at(101)));
+        held.labelled();
+        assert!(held.may_serve(at(100)));
+        assert!(tenure(false).may_serve(at(100)));
+    }
+
+    #[test]
+    fn a_holder_that_does_not_get_to_serve_fails_in_time() {
+        let mut t = tenure(false);
+        assert_eq!(t.failure(at(109)), None);
+        assert_eq!(t.failure(at(110)), Some(Failure::NoProgress));
+        t.progress(at(109));
+        assert_eq!(t.failure(at(118)), None);
+        t.set_promoted();
+        assert_eq!(t.failure(at(129)), None);
+        assert_eq!(t.failure(at(130)), Some(Failure::NotServing));
+        t.set_probed();
+        assert_eq!((t.failure(at(1000)), t.next()), (None, None));
+    }
+
+    #[test]
+    fn a_promotion_is_handed_out_once() {
+        let mut t = tenure(false);
+        assert!(t.take_promotion(at(100)).is_some());
+        assert_eq!(t.take_promotion(at(100)), None);
+    }
+}

@@ -1,0 +1,307 @@
+//! The lease thread.
+
+#[cfg(feature = "kubernetes")]
+mod duties;
+
+use super::{
+    Backend, HaError, HaOptions, HaState, Leader, Parts, Promotion, Told, process, signals::Signals,
+    tenure::Tenure,
+};
+use crate::clock::Instant;
+use mooncake_lease::{Command, Event, solo};
+use std::{
+    cell::{Cell, RefCell},
+    future::Future,
+    time::Duration,
+};
+use tokio::sync::{Notify, mpsc};
+
+/// How the process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Exit,
+    /// Starts anew and leaves the lease to others for a while.
+    ExecReluctant,
+}
+
+/// What the parts of the lease thread share. All on one thread.
+struct State {
+    parts: Parts,
+    options: HaOptions,
+    commands: mpsc::UnboundedSender<Command>,
+    promotions: mpsc::UnboundedSender<Promotion>,
+    tenure: RefCell<Option<Tenure>>,
+    /// The permit that the lease gives; the serving permit follows it once nothing holds serving back.
+    lease: Cell<Option<(u64, Instant)>>,
+    ending: Cell<Option<(Ending, Instant)>>,
+    changed: Notify,
+}
+
+/// A lease thread that unwinds would leave a process that nothing fences and nothing ends.
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
+/// Longest sleep, so that a clock that runs differently from the runtime's timer is never far off.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+pub(super) fn start(
+    options: HaOptions,
+    parts: Parts,
+    incarnation: &str,
+    promotions: mpsc::UnboundedSender<Promotion>,
+    told: mpsc::UnboundedReceiver<Told>,
+) -> Result<(), HaError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let signals = {
+        let _inside = runtime.enter();
+        Signals::new()?
+    };
+    let (commands, receiver) = mpsc::unbounded_channel();
+    let state = State {
+        parts,
+        options,
+        commands,
+        promotions,
+        tenure: RefCell::new(None),
+        lease: Cell::new(None),
+        ending: Cell::new(None),
+        changed: Notify::new(),
+    };
+    // Everything that can be wrong with the surroundings is found before the thread starts.
+    #[cfg(feature = "kubernetes")]
+    let lease = match &state.options.backend {
+        Backend::Solo => None,
+        Backend::Lease(lease) => {
+            Some(runtime.block_on(duties::Lease::prepare((**lease).clone(), incarnation, &state))?)
+        }
+    };
+    #[cfg(not(feature = "kubernetes"))]
+    tracing::debug!(incarnation, "no Lease to hold");
+    std::thread::Builder::new().name("lease".into()).spawn(move || {
+        let _bomb = AbortOnUnwind;
+        runtime.block_on(async {
+            #[cfg(feature = "kubernetes")]
+            if let Some(lease) = lease {
+                return Box::pin(run(&state, &signals, told, lease.run(&state, receiver))).await;
+            }
+            state.parts.role.set_state(HaState::Standby);
+            run(&state, &signals, told, solo::run(receiver, |event| state.on_event(event))).await;
+        });
+    })?;
+    Ok(())
+}
+
+/// Runs until the process ends; `election` returns when it is over.
+async fn run(
+    state: &State,
+    signals: &Signals,
+    told: mpsc::UnboundedReceiver<Told>,
+    election: impl Future<Output = ()>,
+) {
+    tokio::select! {
+        () = election => state.finish(),
+        () = state.supervise(signals, told) => {}
+    }
+}
+
+impl State {
+    fn now(&self) -> Instant {
+        self.parts.clock.now()
+    }
+
+    /// Whether the lease is held at this moment, in this epoch, by a process that is not about to end.
+    #[cfg(feature = "kubernetes")]
+    fn holds(&self, epoch: u64) -> bool {
+        self.ending.get().is_none()
+            && self.lease.get().is_some_and(|(held, until)| held == epoch && self.now() < until)
+    }
+
+    fn on_event(&self, event: Event) {
+        match event {
+            Event::Elected { epoch, kept: true, .. } => {
+                if let Some(tenure) = &mut *self.tenure.borrow_mut() {
+                    tenure.epoch = epoch;
+                }
+            }
+            Event::Elected { epoch, kept: false, previous_read_lease_ttl } => {
+                let promotion = Promotion { epoch, previous_read_lease_ttl };
+                let labels = self.writes_labels();
+                let tenure = Tenure::new(self.now(), promotion, labels, self.options.deadlines);
+                *self.tenure.borrow_mut() = Some(tenure);
+                self.parts.role.set_state(HaState::LeaderWarmup);
+                log(move || tracing::info!(epoch, "elected"));
+            }
+            Event::Permit { epoch, until } => {
+                self.lease.set(Some((epoch, Instant::from_nanos(until.as_nanos()))));
+                self.serve();
+            }
+            Event::PermitEnded => {
+                self.lease.set(None);
+                self.fence();
+                self.parts.role.set_state(HaState::Candidate);
+            }
+            Event::Lost { reason } => {
+                self.lease.set(None);
+                self.fence();
+                if self.ending.get().is_some() {
+                    self.finish();
+                }
+                log(move || tracing::warn!(%reason, "leadership lost, starting anew"));
+                self.exec(None);
+            }
+            // The election ends with it, and with the election the process.
+            Event::Released => self.lease.set(None),
+            Event::Leader(leader) => {
+                let leader = leader.map(|leader| Leader { address: leader.address, epoch: leader.epoch });
+                self.parts.role.set_leader(leader);
+            }
+        }
+        self.changed.notify_waiters();
+    }
+
+    fn writes_labels(&self) -> bool {
+        match &self.options.backend {
+            Backend::Solo => false,
+            #[cfg(feature = "kubernetes")]
+            Backend::Lease(lease) => lease.pod.is_some(),
+        }
+    }
+
+    /// Hands the lease's permit on, unless something holds serving back.
+    fn serve(&self) {
+        let (now, mut tenure) = (self.now(), self.tenure.borrow_mut());
+        let (Some(tenure), Some((epoch, until)), None) = (&mut *tenure, self.lease.get(), self.ending.get())
+        else {
+            return;
+        };
+        if !tenure.may_serve(now) {
+            return;
+        }
+        self.parts.permit.extend(epoch, until);
+        if let Some(promotion) = tenure.take_promotion(now) {
+            // Who carries promotions out ends only with the process.
+            let _ = self.promotions.send(promotion);
+        }
+        let state = if tenure.promoted() { HaState::Serving } else { HaState::LeaderWarmup };
+        self.parts.role.set_state(state);
+    }
+
+    /// Answers nothing from now on: no permit, no connection. Asks no other thread.
+    fn fence(&self) {
+        self.parts.permit.revoke();
+        self.parts.connections.abort_all();
+    }
+
+    /// Fences, releases the lease and ends the process, within `bound`.
+    fn end(&self, ending: Ending, bound: Duration) {
+        if matches!(self.ending.get(), Some((Ending::Exit, _))) {
+            return;
+        }
+        self.fence();
+        self.parts.role.set_state(HaState::Standby);
+        self.lease.set(None);
+        self.ending.set(Some((ending, self.now().saturating_add(bound))));
+        // Its receiver is gone only when the election is over, which ends the process by itself.
+        let _ = self.commands.send(Command::Resign { successor: None });
+    }
+
+    /// Ends the process the way it was decided.
+    fn finish(&self) {
+        match self.ending.get() {
+            Some((Ending::Exit, _)) => process::exit(0),
+            Some((Ending::ExecReluctant, _)) => {
+                let until = self.now().saturating_add(self.reluctance());
+                self.exec(Some(until.as_nanos()));
+            }
+            // The election is over although nobody asked: it could not run at all, and has said why.
+            None => process::exit(1),
+        }
+    }
+
+    /// How long a holder that did not get to serve leaves the lease to others.
+    fn reluctance(&self) -> Duration {
+        match &self.options.backend {
+            Backend::Solo => Duration::ZERO,
+            #[cfg(feature = "kubernetes")]
+            Backend::Lease(lease) => 3 * lease.timings.lease_duration(),
+        }
+    }
+
+    fn exec(&self, reluctant_until_ns: Option<u64>) -> ! {
+        self.fence();
+        let error = process::exec_self(reluctant_until_ns);
+        // Better no process than one that answers from a memory that is no longer the cluster's.
+        log(move || tracing::error!(%error, "cannot start anew"));
+        process::exit(1);
+    }
+
+    async fn supervise(&self, signals: &Signals, mut told: mpsc::UnboundedReceiver<Told>) {
+        let mut talking = true;
+        loop {
+            let now = self.now();
+            if let Some((_, at)) = self.ending.get() {
+                if at <= now {
+                    self.finish();
+                }
+            } else {
+                self.serve();
+                self.check(now);
+            }
+            let ending = self.ending.get().map(|(_, at)| at);
+            let next = ending.or_else(|| self.tenure.borrow().as_ref().and_then(Tenure::next));
+            let sleep = next.map_or(LONGEST_SLEEP, |at| {
+                at.saturating_since(self.now()).min(LONGEST_SLEEP) + Duration::from_millis(1)
+            });
+            tokio::select! {
+                biased;
+                signal = signals.next() => {
+                    self.end(Ending::Exit, self.options.deadlines.shutdown);
+                    log(move || tracing::info!(signal, "ending: connections closed, releasing the lease"));
+                }
+                what = told.recv(), if talking => match what {
+                    Some(Told::Shutdown) => self.end(Ending::Exit, self.options.deadlines.shutdown),
+                    Some(what) => self.take_word(what),
+                    None => talking = false,
+                },
+                () = self.changed.notified() => {}
+                () = tokio::time::sleep(sleep) => {}
+            }
+        }
+    }
+
+    fn take_word(&self, what: Told) {
+        let (now, mut tenure) = (self.now(), self.tenure.borrow_mut());
+        let Some(tenure) = &mut *tenure else { return };
+        match what {
+            Told::Progress => tenure.progress(now),
+            Told::Promoted => tenure.set_promoted(),
+            Told::FirstProbeOk => tenure.set_probed(),
+            Told::Shutdown => {}
+        }
+    }
+
+    /// A holder that does not get to serve gives the lease up. Without the permit there is nothing to give up, and
+    /// alone there is nobody to give it to.
+    fn check(&self, now: Instant) {
+        let failure = self.tenure.borrow().as_ref().and_then(|tenure| tenure.failure(now));
+        if let (Some(failure), Some((epoch, _))) = (failure, self.lease.get())
+            && !matches!(self.options.backend, Backend::Solo)
+        {
+            log(move || tracing::error!(epoch, reason = %failure, "giving the lease up and starting anew"));
+            self.end(Ending::ExecReluctant, 2 * LONGEST_SLEEP);
+        }
+    }
+}
+
+/// Logs from a thread of its own: a log that nobody reads must not keep this one from fencing and ending the process.
+fn log(line: impl FnOnce() + Send + 'static) {
+    // Without a thread to spare the line is lost, and nothing else.
+    let _ = std::thread::Builder::new().name("lease-log".into()).spawn(line);
+}
