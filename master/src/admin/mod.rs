@@ -17,7 +17,9 @@ pub use metrics::{
     markdown as metrics_markdown,
 };
 pub use probe::{ProbeFailure, ProbePeers, ProbeTarget};
-pub use state::{HaState, Leader, Readiness, RoleInfo};
+pub use state::Readiness;
+
+pub use crate::ha::role::{HaState, Leader, RoleInfo};
 
 use crate::{
     clock::Clock,

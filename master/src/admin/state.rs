@@ -1,12 +1,12 @@
-//! What the process says about itself: readiness and role, as atomics that anybody may read at any time.
+//! Readiness: what the process says about itself, as atomics that anybody may read at any time.
 
 use super::probe::ProbeTarget;
-use crate::{lock::Mutex, permit::ServingPermit};
+use crate::permit::ServingPermit;
 use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -146,110 +146,6 @@ impl fmt::Debug for Readiness {
     }
 }
 
-/// The runtime states of a master (facts §7.2); the text is what `/ha_status` shows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-#[allow(missing_docs)]
-pub enum HaState {
-    Starting,
-    Standby,
-    Candidate,
-    Recovering,
-    CatchingUp,
-    LeaderWarmup,
-    Serving,
-}
-
-impl HaState {
-    /// In the order of the numbers.
-    pub const ALL: [HaState; 7] = [
-        HaState::Starting,
-        HaState::Standby,
-        HaState::Candidate,
-        HaState::Recovering,
-        HaState::CatchingUp,
-        HaState::LeaderWarmup,
-        HaState::Serving,
-    ];
-
-    /// As `/ha_status` shows it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            HaState::Starting => "starting",
-            HaState::Standby => "standby",
-            HaState::Candidate => "candidate",
-            HaState::Recovering => "recovering",
-            HaState::CatchingUp => "catching_up",
-            HaState::LeaderWarmup => "leader_warmup",
-            HaState::Serving => "serving",
-        }
-    }
-
-    /// As `/role` shows it.
-    pub const fn role(self) -> &'static str {
-        match self {
-            HaState::LeaderWarmup | HaState::Serving => "leader",
-            _ => "standby",
-        }
-    }
-}
-
-/// Who leads, as far as this process knows.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Leader {
-    /// `host:port` of its RPC server.
-    pub address: String,
-    /// Its epoch; 0 without HA.
-    pub epoch: u64,
-}
-
-/// The role of this process, for `/role`, `/leader`, `/ha_status` and `/health`.
-#[derive(Debug)]
-pub struct RoleInfo {
-    state: AtomicU8,
-    transitions: AtomicU64,
-    leader: Mutex<Option<Leader>>,
-}
-
-impl Default for RoleInfo {
-    fn default() -> Self {
-        RoleInfo {
-            state: AtomicU8::new(HaState::Starting as u8),
-            transitions: AtomicU64::new(0),
-            leader: Mutex::new(None),
-        }
-    }
-}
-
-impl RoleInfo {
-    /// The present state.
-    pub fn state(&self) -> HaState {
-        HaState::ALL[usize::from(self.state.load(Ordering::Acquire))]
-    }
-
-    /// Changes the state.
-    pub fn set_state(&self, state: HaState) {
-        if self.state.swap(state as u8, Ordering::AcqRel) != state as u8 {
-            self.transitions.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Changes of state since the start.
-    pub fn transitions(&self) -> u64 {
-        self.transitions.load(Ordering::Relaxed)
-    }
-
-    /// The known leader; None while nobody leads.
-    pub fn leader(&self) -> Option<Leader> {
-        self.leader.lock().clone()
-    }
-
-    /// Changes the known leader.
-    pub fn set_leader(&self, leader: Option<Leader>) {
-        *self.leader.lock() = leader;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,18 +211,5 @@ mod tests {
         assert!(readiness.is_ready());
         clock.advance(Duration::from_secs(3));
         assert!(!readiness.is_ready() && !readiness.service_available());
-    }
-
-    #[test]
-    fn roles_have_upstreams_names() {
-        let role = RoleInfo::default();
-        assert_eq!((role.state().name(), role.state().role()), ("starting", "standby"));
-        for state in HaState::ALL {
-            role.set_state(state);
-            role.set_state(state);
-            assert_eq!(role.state(), state);
-        }
-        assert_eq!(role.transitions(), 6);
-        assert_eq!(HaState::LeaderWarmup.role(), "leader");
     }
 }

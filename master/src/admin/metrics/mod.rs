@@ -8,7 +8,7 @@ mod store;
 pub use catalogue::{MetricKind, MetricSpec, markdown};
 pub use rpc::{Protocol, RpcMetrics, RpcShard};
 
-use super::state::{Readiness, RoleInfo};
+use super::{RoleInfo, state::Readiness};
 use crate::{
     clock::{Clock, Instant},
     core::CoreStats,
