@@ -59,6 +59,11 @@ impl Telemetry {
         Telemetry { metrics }
     }
 
+    /// A Ping that was refused because it came to the main server (C2).
+    pub(super) fn misrouted_ping(&self, protocol: Protocol) {
+        self.metrics.rpc().shard(THREAD.get()).record_misrouted_ping(protocol);
+    }
+
     pub(super) fn count(&self, method: Method, protocol: Protocol, tally: &Tally, took: Duration) {
         let shard = self.metrics.rpc().shard(THREAD.get());
         match tally.items {

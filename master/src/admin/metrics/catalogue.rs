@@ -87,6 +87,12 @@ const FIXED: &[(&str, MetricKind, &[&str], &str)] = &[
         &["rpc", "protocol"],
         "Calls that were answered with an error; a batch only if every item failed.",
     ),
+    (
+        "mooncake_master_heartbeat_routing_mismatches_total",
+        Counter,
+        &["protocol"],
+        "Pings that the main server refused because heartbeats are served on the heartbeat port only.",
+    ),
     ("total_get_nums_", Counter, &[], "Keys that GetReplicaList and its batch were asked for."),
     ("valid_get_nums_", Counter, &[], "Those among them with a readable replica."),
     ("mem_cache_hit_nums_", Counter, &[], "Those among them whose first replica lies in memory."),

@@ -153,6 +153,14 @@ impl Metrics {
                 families.number("mooncake_master_rpc_failures_total", &labels, sums.failures as f64);
             }
         }
+        for protocol in Protocol::ALL {
+            let name = "mooncake_master_heartbeat_routing_mismatches_total";
+            families.number(
+                name,
+                &[("protocol", protocol.label())],
+                self.rpc.misrouted_pings(protocol) as f64,
+            );
+        }
         for (op, [requests, failures]) in ops {
             families.plain(&format!("master_{op}_requests_total"), requests);
             families.plain(&format!("master_{op}_failures_total"), failures);

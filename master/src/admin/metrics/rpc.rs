@@ -103,6 +103,7 @@ struct Series {
 #[repr(align(128))]
 pub struct RpcShard {
     series: Box<[[Series; Protocol::ALL.len()]; METHODS]>,
+    misrouted_pings: [AtomicU64; Protocol::ALL.len()],
     gets: AtomicU64,
     valid_gets: AtomicU64,
     hit_bytes: AtomicU64,
@@ -120,12 +121,18 @@ impl RpcShard {
         let Ok(series) = series.into_boxed_slice().try_into() else { unreachable!("METHODS elements") };
         RpcShard {
             series,
+            misrouted_pings: Default::default(),
             gets: AtomicU64::new(0),
             valid_gets: AtomicU64::new(0),
             hit_bytes: AtomicU64::new(0),
             value_buckets: Default::default(),
             value_bytes: AtomicU64::new(0),
         }
+    }
+
+    /// A Ping that was refused because it came to the main server (C2).
+    pub fn record_misrouted_ping(&self, protocol: Protocol) {
+        add(&self.misrouted_pings[protocol as usize], 1);
     }
 
     /// One answered call.
@@ -231,6 +238,10 @@ impl RpcMetrics {
         }
     }
 
+    pub(super) fn misrouted_pings(&self, protocol: Protocol) -> u64 {
+        self.sum(|s| &s.misrouted_pings[protocol as usize])
+    }
+
     pub(super) fn objects(&self) -> ObjectSums {
         ObjectSums {
             gets: self.sum(|s| &s.gets),
@@ -258,6 +269,15 @@ mod tests {
         assert_eq!((sums.calls, sums.failures), (3, 1));
         assert_eq!((sums.buckets[0], sums.buckets[1], sums.buckets[17]), (1, 1, 1));
         assert!((sums.seconds - 9.000_021).abs() < 1e-9);
+    }
+
+    #[test]
+    fn misrouted_pings_are_counted_by_protocol() {
+        let metrics = RpcMetrics::new(2);
+        metrics.shard(0).record_misrouted_ping(Protocol::Native);
+        metrics.shard(1).record_misrouted_ping(Protocol::Native);
+        assert_eq!(metrics.misrouted_pings(Protocol::Native), 2);
+        assert_eq!(metrics.misrouted_pings(Protocol::Grpc), 0);
     }
 
     #[test]
