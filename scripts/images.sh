@@ -1,5 +1,5 @@
 #!/bin/bash
-# Packs the two release binaries into images for the local cluster, loads them, and writes their names to
+# Packs the two binaries (of the release build, or PROFILE=debug) into images for the local cluster, loads them, and writes their names to
 # $DATA/images/names as MASTER_IMAGE=... and OPERATOR_IMAGE=... The tag is the content: changed content is a new name.
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/../e2e/cluster/settings.sh"
@@ -9,7 +9,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 pack() { # NAME [ALIAS]
-  "$ROOT/manifests/images/rootfs.sh" "$target/release/mooncake-$1" "$work/$1" "${@:2}"
+  "$ROOT/manifests/images/rootfs.sh" "$target/${PROFILE:-release}/mooncake-$1" "$work/$1" "${@:2}"
   python3 "$ROOT/manifests/images/pack.py" --containerfile "$ROOT/manifests/images/$1.Containerfile" \
     --rootfs "$work/$1" --name "localhost/mooncake-$1" --output "$DATA/images/$1.tar"
 }
