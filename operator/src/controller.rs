@@ -141,11 +141,14 @@ async fn try_pass(context: &Context, key: &Key) -> Result<(Pass, Option<Trouble>
         Err(error) => {
             let error = error.to_string();
             let report = status::unobservable(&master, &error, Timestamp::now());
+            context.metrics.report_labelled(namespace, name, None);
             let written = write_status(context, &master, &report).await.unwrap_or(false);
             let pass = Pass { writes: usize::from(written), again: None };
             return Ok((pass, Some(Trouble::Refused(error))));
         }
     };
+    let labelled = seen.pods.iter().filter(|pod| pod.labelled).count();
+    context.metrics.report_labelled(namespace, name, Some(labelled));
     let decision = decide(&seen);
     let (mut done, mut trouble) = (Vec::new(), None);
     for action in &decision.actions {

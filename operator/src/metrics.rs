@@ -4,6 +4,94 @@ use mooncake_crds::{ConditionType, MooncakeMasterStatus};
 use prometheus::{
     Encoder, GaugeVec, Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
 };
+use std::fmt::Write as _;
+
+/// A metric as it is exposed and documented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricSpec {
+    /// Name.
+    pub name: &'static str,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
+    /// Names of its labels.
+    pub labels: &'static [&'static str],
+    /// What it means, with its unit.
+    pub help: &'static str,
+}
+
+/// Labels of what is said about one `MooncakeMaster`.
+const MASTER: &[&str] = &["namespace", "name"];
+
+const fn spec(
+    name: &'static str,
+    kind: &'static str,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> MetricSpec {
+    MetricSpec { name, kind, labels, help }
+}
+
+const PASSES: MetricSpec = spec(
+    "mooncake_operator_passes_total",
+    "counter",
+    &["result"],
+    "Passes over a resource, by result (ok, stale, error).",
+);
+const PASS_SECONDS: MetricSpec =
+    spec("mooncake_operator_pass_seconds", "histogram", &[], "Time of a pass over a resource, seconds.");
+const WRITES: MetricSpec = spec(
+    "mooncake_operator_writes_total",
+    "counter",
+    &["write"],
+    "Writes to the API server, by kind of write.",
+);
+const LEADING: MetricSpec =
+    spec("mooncake_operator_leading", "gauge", &[], "1 while this process leads, else 0.");
+const CONDITION: MetricSpec = spec(
+    "mooncake_operator_master_condition",
+    "gauge",
+    &["namespace", "name", "condition"],
+    "Status of a condition of a MooncakeMaster: 1 true, 0 false, -1 unknown.",
+);
+const EPOCH: MetricSpec =
+    spec("mooncake_operator_master_epoch", "gauge", MASTER, "Highest epoch seen of a MooncakeMaster.");
+const LABELLED: MetricSpec = spec(
+    "mooncake_operator_master_labelled_pods",
+    "gauge",
+    MASTER,
+    "Pods of a MooncakeMaster that carry the leader label; absent while they cannot be read.",
+);
+const STANDBYS: MetricSpec = spec(
+    "mooncake_operator_master_standbys",
+    "gauge",
+    MASTER,
+    "Pods of a MooncakeMaster that stand by and would take over.",
+);
+const BLOCKED: MetricSpec = spec(
+    "mooncake_operator_master_failover_blocked",
+    "gauge",
+    MASTER,
+    "1 while the active does not serve and nobody stands by to take over, else 0; absent while that is not known.",
+);
+
+/// Everything that the operator exposes.
+pub const CATALOGUE: &[MetricSpec] =
+    &[LEADING, BLOCKED, CONDITION, EPOCH, LABELLED, STANDBYS, PASS_SECONDS, PASSES, WRITES];
+
+/// The text of `docs/operator-metrics.md`.
+pub fn markdown() -> String {
+    let mut out = String::from(
+        "# Metrics of mooncake-operator\n\n\
+         Generated from the catalogue in the code; do not edit. Served at `/metrics` of port 8080. The labels `namespace` and\n\
+         `name` are those of the MooncakeMaster: scrape with `honor_labels: true` (`honorLabels` in a PodMonitor), else\n\
+         Prometheus renames the first to `exported_namespace`. Only the operator that leads speaks of MooncakeMasters.\n\n\
+         | metric | type | labels | meaning |\n|---|---|---|---|\n",
+    );
+    for MetricSpec { name, kind, labels, help } in CATALOGUE {
+        let _ = writeln!(out, "| `{name}` | {kind} | {} | {help} |", labels.join(", "));
+    }
+    out
+}
 
 /// The metrics of one process.
 #[derive(Clone, Debug)]
@@ -19,46 +107,44 @@ pub struct Metrics {
     pub leading: IntGauge,
     conditions: GaugeVec,
     epochs: GaugeVec,
+    labelled: GaugeVec,
+    standbys: GaugeVec,
+    blocked: GaugeVec,
 }
 
 impl Metrics {
     /// Registers all.
     pub fn new() -> Result<Metrics, prometheus::Error> {
         let registry = Registry::new();
-        let passes = IntCounterVec::new(
-            Opts::new(
-                "mooncake_operator_passes_total",
-                "Passes over a resource, by result (ok, stale, error)",
-            ),
-            &["result"],
-        )?;
+        let opts = |spec: MetricSpec| Opts::new(spec.name, spec.help);
+        let gauges = |spec: MetricSpec| GaugeVec::new(opts(spec), spec.labels);
+        let counters = |spec: MetricSpec| IntCounterVec::new(opts(spec), spec.labels);
+        let (passes, writes) = (counters(PASSES)?, counters(WRITES)?);
         let pass_seconds = Histogram::with_opts(
-            HistogramOpts::new("mooncake_operator_pass_seconds", "Time of a pass over a resource, seconds")
-                .buckets(vec![0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0]),
+            HistogramOpts::from(opts(PASS_SECONDS)).buckets(vec![0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0]),
         )?;
-        let writes = IntCounterVec::new(
-            Opts::new("mooncake_operator_writes_total", "Writes to the API server, by kind of write"),
-            &["write"],
-        )?;
-        let leading = IntGauge::new("mooncake_operator_leading", "1 while this process leads, else 0")?;
-        let conditions = GaugeVec::new(
-            Opts::new(
-                "mooncake_operator_master_condition",
-                "Status of a condition of a MooncakeMaster: 1 true, 0 false, -1 unknown",
-            ),
-            &["namespace", "name", "condition"],
-        )?;
-        let epochs = GaugeVec::new(
-            Opts::new("mooncake_operator_master_epoch", "Highest epoch seen of a MooncakeMaster"),
-            &["namespace", "name"],
-        )?;
+        let leading = IntGauge::with_opts(opts(LEADING))?;
+        let (conditions, epochs) = (gauges(CONDITION)?, gauges(EPOCH)?);
+        let (labelled, standbys, blocked) = (gauges(LABELLED)?, gauges(STANDBYS)?, gauges(BLOCKED)?);
         registry.register(Box::new(passes.clone()))?;
         registry.register(Box::new(pass_seconds.clone()))?;
         registry.register(Box::new(writes.clone()))?;
         registry.register(Box::new(leading.clone()))?;
-        registry.register(Box::new(conditions.clone()))?;
-        registry.register(Box::new(epochs.clone()))?;
-        Ok(Metrics { registry, passes, pass_seconds, writes, leading, conditions, epochs })
+        for vector in [&conditions, &epochs, &labelled, &standbys, &blocked] {
+            registry.register(Box::new(vector.clone()))?;
+        }
+        Ok(Metrics {
+            registry,
+            passes,
+            pass_seconds,
+            writes,
+            leading,
+            conditions,
+            epochs,
+            labelled,
+            standbys,
+            blocked,
+        })
     }
 
     /// Puts the series of a resource to its status.
@@ -71,16 +157,33 @@ impl Metrics {
             };
             self.conditions.with_label_values(&[namespace, name, &condition.type_]).set(value);
         }
-        self.epochs.with_label_values(&[namespace, name]).set(status.epoch.unwrap_or_default() as f64);
+        let key = &[namespace, name];
+        self.epochs.with_label_values(key).set(status.epoch.unwrap_or_default() as f64);
+        self.standbys.with_label_values(key).set(f64::from(status.standby_replicas));
+        match failover_blocked(status) {
+            Some(blocked) => self.blocked.with_label_values(key).set(f64::from(u8::from(blocked))),
+            // A series that is not there is as good as removed.
+            None => _ = self.blocked.remove_label_values(key),
+        }
+    }
+
+    /// Puts the number of labelled pods of a resource; `None`: they could not be read.
+    pub fn report_labelled(&self, namespace: &str, name: &str, labelled: Option<usize>) {
+        let key = &[namespace, name];
+        match labelled {
+            Some(count) => self.labelled.with_label_values(key).set(count as f64),
+            None => _ = self.labelled.remove_label_values(key),
+        }
     }
 
     /// Removes the series of a resource that is gone.
     pub fn forget(&self, namespace: &str, name: &str) {
         for condition in ConditionType::ALL {
-            // A series that is not there is as good as removed.
             _ = self.conditions.remove_label_values(&[namespace, name, condition.as_str()]);
         }
-        _ = self.epochs.remove_label_values(&[namespace, name]);
+        for vector in [&self.epochs, &self.labelled, &self.standbys, &self.blocked] {
+            _ = vector.remove_label_values(&[namespace, name]);
+        }
     }
 
     /// The text that Prometheus reads.
@@ -91,18 +194,97 @@ impl Metrics {
     }
 }
 
+/// Whether the active does not serve and nobody could take over; `None`: the status does not know.
+fn failover_blocked(status: &MooncakeMasterStatus) -> Option<bool> {
+    let available = ConditionType::Available.as_str();
+    let available = status.conditions.iter().find(|condition| condition.type_ == available)?;
+    match available.status.as_str() {
+        "True" => Some(false),
+        "False" => Some(status.standby_replicas == 0),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::{
+        apimachinery::pkg::apis::meta::v1::{Condition, Time},
+        jiff::Timestamp,
+    };
+
+    fn status(available: &str, standbys: i32) -> MooncakeMasterStatus {
+        MooncakeMasterStatus {
+            epoch: Some(7),
+            standby_replicas: standbys,
+            conditions: vec![Condition {
+                type_: "Available".to_owned(),
+                status: available.to_owned(),
+                reason: "R".to_owned(),
+                message: String::new(),
+                observed_generation: None,
+                last_transition_time: Time(Timestamp::UNIX_EPOCH),
+            }],
+            ..Default::default()
+        }
+    }
 
     #[test]
-    fn every_metric_has_a_name_and_a_help() {
+    fn a_resource_that_is_gone_leaves_no_series() {
         let metrics = Metrics::new().unwrap();
-        metrics.passes.with_label_values(&["ok"]).inc();
-        metrics.report("ns", "m", &MooncakeMasterStatus { epoch: Some(7), ..Default::default() });
+        metrics.report("ns", "m", &status("True", 1));
+        metrics.report_labelled("ns", "m", Some(1));
         let text = metrics.render().unwrap();
         assert!(text.contains("mooncake_operator_master_epoch{name=\"m\",namespace=\"ns\"} 7"), "{text}");
         metrics.forget("ns", "m");
-        assert!(!metrics.render().unwrap().contains("mooncake_operator_master_epoch{"));
+        let text = metrics.render().unwrap();
+        assert!(!text.contains("namespace=\"ns\""), "{text}");
+    }
+
+    #[test]
+    fn failover_is_blocked_when_nobody_stands_by_for_an_active_that_does_not_serve() {
+        let metrics = Metrics::new().unwrap();
+        let series = "mooncake_operator_master_failover_blocked{name=\"m\",namespace=\"ns\"}";
+        for (available, standbys, expected) in
+            [("True", 0, "0"), ("False", 1, "0"), ("False", 0, "1"), ("True", 1, "0")]
+        {
+            metrics.report("ns", "m", &status(available, standbys));
+            let text = metrics.render().unwrap();
+            assert!(text.contains(&format!("{series} {expected}\n")), "{available} {standbys}: {text}");
+        }
+        metrics.report("ns", "m", &status("Unknown", 0));
+        assert!(!metrics.render().unwrap().contains(series));
+    }
+
+    #[test]
+    fn pods_that_cannot_be_read_are_not_counted() {
+        let metrics = Metrics::new().unwrap();
+        let series = "mooncake_operator_master_labelled_pods{name=\"m\",namespace=\"ns\"}";
+        metrics.report_labelled("ns", "m", Some(2));
+        assert!(metrics.render().unwrap().contains(&format!("{series} 2\n")));
+        metrics.report_labelled("ns", "m", None);
+        assert!(!metrics.render().unwrap().contains(series));
+    }
+
+    #[test]
+    fn every_exposed_name_is_documented() {
+        let metrics = Metrics::new().unwrap();
+        metrics.passes.with_label_values(&["ok"]).inc();
+        metrics.writes.with_label_values(&["apply"]).inc();
+        metrics.report("ns", "m", &status("True", 1));
+        metrics.report_labelled("ns", "m", Some(1));
+        let text = metrics.render().unwrap();
+        let exposed: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+        let mut documented: Vec<String> =
+            CATALOGUE.iter().map(|spec| format!("{} {}", spec.name, spec.kind)).collect();
+        documented.sort_by(|a, b| a.split(' ').next().cmp(&b.split(' ').next()));
+        assert_eq!(exposed, documented);
+
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operator-metrics.md");
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(&path, markdown()).unwrap();
+        }
+        let found = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(found == markdown(), "docs/operator-metrics.md is old: run the tests with UPDATE_DOCS=1");
     }
 }
