@@ -24,6 +24,9 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let permit = Arc::new(ServingPermit::standalone(clock.clone()));
     let threads = config.rpc.threads;
     let admin = AdminState::new(&effective, &config.probe, threads, permit.clone(), clock.clone());
+    if config.enable_fault_injection {
+        admin.faults.enable();
+    }
     let control = ControlThread::start(&config.admin, &config.probe, admin.clone())?;
     let shared = Shared { config: Arc::new(config), admin, permit, connections: Connections::new(), clock };
     let remount_hold = shared.config.core.remount_hold;
