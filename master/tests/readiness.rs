@@ -98,7 +98,6 @@ fn start() -> Master {
             enable_disk_eviction: true,
             quota_bytes: 0,
             health_budget: PROBE.health_check_budget(),
-            faults: state.faults.clone(),
         },
         state.metrics.clone(),
     );

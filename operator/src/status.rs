@@ -165,7 +165,8 @@ mod tests {
             observed_generation: None,
             last_transition_time: Time(at(1)),
         };
-        let all = conditions(std::slice::from_ref(&theirs), &[Finding::new(Reason::NoActive, "a")], Some(1), at(2));
+        let all =
+            conditions(std::slice::from_ref(&theirs), &[Finding::new(Reason::NoActive, "a")], Some(1), at(2));
         assert_eq!(all[0], theirs);
         assert_eq!(all.len(), 2);
     }

@@ -1,10 +1,6 @@
 //! A data thread: an OS thread with a current-thread runtime that owns its connections.
 
-use super::{
-    acceptor::AddressCount,
-    connection,
-    server::{Plane, ServerShared},
-};
+use super::{acceptor::AddressCount, connection, server::ServerShared};
 use crate::ha::connections::Registered;
 use std::{
     io,
@@ -53,7 +49,7 @@ impl DataThread {
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             super::telemetry::enter(index);
             let local = LocalSet::new();
-            local.block_on(&runtime, run(outbox, index, thread_state, shared));
+            local.block_on(&runtime, run(outbox, thread_state, shared));
         })?;
         Ok(DataThread { inbox, state, thread: Some(thread) })
     }
@@ -89,19 +85,16 @@ impl Drop for DataThread {
     }
 }
 
-async fn run(
-    mut inbox: mpsc::UnboundedReceiver<Handed>,
-    index: usize,
-    state: Arc<ThreadState>,
-    shared: Arc<ServerShared>,
-) {
-    tokio::task::spawn_local(tick(index, state.clone(), shared.clone()));
+async fn run(mut inbox: mpsc::UnboundedReceiver<Handed>, state: Arc<ThreadState>, shared: Arc<ServerShared>) {
+    tokio::task::spawn_local(tick(state.clone(), shared.clone()));
     while let Some(Handed { stream, peer, count }) = inbox.recv().await {
         let (state, shared) = (state.clone(), shared.clone());
         tokio::task::spawn_local(async move {
             let _count = count;
             match stream.try_map(tokio::net::TcpStream::from_std) {
-                Ok(stream) => connection::serve(stream, peer, shared).await,
+                // Aborting every connection does not reach one that is being converted: look once it is registered again.
+                Ok(stream) if shared.permit.held() => connection::serve(stream, peer, shared).await,
+                Ok(_) => {}
                 Err(error) => tracing::debug!(%peer, %error, "connection cannot be served"),
             }
             state.connections.fetch_sub(1, Ordering::Relaxed);
@@ -109,14 +102,11 @@ async fn run(
     }
 }
 
-async fn tick(index: usize, state: Arc<ThreadState>, shared: Arc<ServerShared>) {
+async fn tick(state: Arc<ThreadState>, shared: Arc<ServerShared>) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        if shared.options.plane == Plane::Main {
-            shared.service.info().faults.in_data_thread(index);
-        }
         state.tick.store(shared.clock.now().as_millis(), Ordering::Relaxed);
     }
 }
