@@ -47,8 +47,8 @@ pub async fn apply(
             let params = PatchParams { force, ..PatchParams::apply(names::FIELD_MANAGER) };
             api.patch(&object.name, &params, &Patch::Apply(&object.content)).await.map(drop)
         }
-        Action::CreateLease { epoch } => {
-            let lease = build::lease(master, *epoch, lease_duration_seconds(master));
+        Action::CreateLease { epoch, released } => {
+            let lease = build::lease(master, *epoch, lease_duration_seconds(master), *released);
             create(client, &namespace, &lease).await
         }
         Action::AdoptLease => {

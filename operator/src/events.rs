@@ -33,7 +33,7 @@ pub fn events(before: &MooncakeMasterStatus, after: &MooncakeMasterStatus, done:
             let note = format!("corrected the leader label of {}: it disagreed with the Lease", pod.name);
             say(EventType::Warning, "LeaderLabelCorrected", "Label", note);
         }
-        if let Action::CreateLease { epoch } = action
+        if let Action::CreateLease { epoch, .. } = action
             && *epoch > 0
         {
             let note = format!("the Lease was gone and is created again with epoch {epoch}");

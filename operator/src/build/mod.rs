@@ -10,6 +10,7 @@ pub(crate) use workload::CONTAINER;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt, core::ApiResource};
 use mooncake_crds::{MooncakeMaster, names};
+use mooncake_lease::record::{INCARNATION, RELEASED};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -90,12 +91,21 @@ pub fn build(master: &MooncakeMaster) -> Desired {
     Desired { objects, template_hash }
 }
 
-/// The Lease as it is created: nobody holds it, and the epoch goes on from the highest one seen.
-pub fn lease(master: &MooncakeMaster, epoch: i64, duration_seconds: i32) -> Value {
+/// The incarnation that a Lease names which no master has held yet.
+const NOBODY: &str = "nobody";
+
+/// The Lease as it is created: nobody holds it, and the epoch goes on from the highest one seen. `released`: it bears
+/// the mark of a holder that gave it back, so that nobody has to be waited for.
+pub fn lease(master: &MooncakeMaster, epoch: i64, duration_seconds: i32, released: bool) -> Value {
+    let mut metadata = meta(master, master.name_any());
+    if released {
+        let mark = |name: &str| (name.to_owned(), NOBODY.to_owned());
+        metadata.annotations = Some(BTreeMap::from([mark(INCARNATION), mark(RELEASED)]));
+    }
     json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": meta(master, master.name_any()),
+        "metadata": metadata,
         "spec": { "leaseTransitions": epoch, "leaseDurationSeconds": duration_seconds },
     })
 }

@@ -100,7 +100,9 @@ fn replicas_roll_nothing_and_each_flag_does() {
 
 #[test]
 fn a_new_lease_has_no_holder_and_goes_on_with_the_epoch() {
-    let lease = lease(&smallest(), 7, 5);
+    assert_eq!(lease(&smallest(), 0, 5, true)["metadata"]["annotations"]["mooncake.io/released"], "nobody");
+    let lease = lease(&smallest(), 7, 5, false);
+    assert_eq!(lease["metadata"]["annotations"], Value::Null);
     assert_eq!(lease["spec"], json!({ "leaseTransitions": 7, "leaseDurationSeconds": 5 }));
     assert_eq!(lease["metadata"]["ownerReferences"][0]["uid"], "0f9a");
 }

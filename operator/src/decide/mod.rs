@@ -38,6 +38,8 @@ pub enum Action {
     CreateLease {
         /// Highest epoch seen.
         epoch: i64,
+        /// No master of this instance has ever run, so nobody has to be waited for: the first one claims at once.
+        released: bool,
     },
     /// Own the Lease that a master had to create.
     AdoptLease,
@@ -92,7 +94,11 @@ pub fn decide(seen: &Observed) -> Decision {
     if building {
         match &seen.lease {
             // Before the pods, so that no master has to create it without an owner.
-            LeaseState::Missing => actions.push(Action::CreateLease { epoch: seen.known_epoch }),
+            LeaseState::Missing => {
+                // Once an epoch was seen, a pod that is gone proves nothing: its process may run on a lost node.
+                let released = seen.known_epoch == 0 && seen.pods.is_empty();
+                actions.push(Action::CreateLease { epoch: seen.known_epoch, released });
+            }
             LeaseState::Present(lease) if !lease.owned => actions.push(Action::AdoptLease),
             LeaseState::Present(_) | LeaseState::Foreign(_) => {}
         }

@@ -110,10 +110,13 @@ fn everything_is_created_the_lease_before_the_pods() {
         seen.pods.clear();
         seen.workload_settled = false;
     });
-    let mut expected = vec![Action::CreateLease { epoch: 3 }];
+    let mut expected = vec![Action::CreateLease { epoch: 3, released: false }];
     expected.extend(Kind::ALL.map(Action::Apply));
     assert_eq!(decide(&seen).actions, expected);
     assert_eq!(reasons(&seen), [Reason::NoActive, Reason::Creating, Reason::AsExpected]);
+    let mut first = seen;
+    first.known_epoch = 0;
+    assert_eq!(decide(&first).actions[0], Action::CreateLease { epoch: 0, released: true });
 }
 
 #[test]
