@@ -1,6 +1,6 @@
 # Two commands matter: `make run` shows the product on a local Kubernetes, `make test` runs every test.
 
-.PHONY: help run test clean-cluster fmt lint unit generated policy e2e
+.PHONY: help run test clean-cluster fmt lint unit fuzz generated policy e2e
 
 help: ## This list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ lint: ## Format check and lints, warnings are errors.
 
 unit: ## Unit and integration tests, without a cluster.
 	cargo test --workspace --locked
+
+fuzz: ## A bounded run of the fuzz targets (FUZZ_SECONDS each).
+	@scripts/fuzz.sh
 
 policy: ## Licences, duplicates and sources of all dependencies.
 	@scripts/policy.py

@@ -7,7 +7,7 @@ set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/../e2e/cluster/settings.sh"
 
 packages() {
-  local wanted="ca-certificates containerd containernetworking-plugins curl gcc iproute2 iptables libc6-dev libibverbs1 nftables openssl python3 python3-venv"
+  local wanted="ca-certificates containerd containernetworking-plugins curl g++ gcc iproute2 iptables libc6-dev libibverbs1 nftables openssl python3 python3-venv"
   local missing="" package
   if ! command -v apt-get >/dev/null; then
     echo "no apt-get here: nothing is installed, the preflight tells what is missing"

@@ -54,6 +54,7 @@ if [ "$only" = all ]; then
   step "Build the tests" cargo test --workspace --locked --no-run
   shown_step "Unit and integration tests" unit_shown
 fi
+[ "$only" = e2e ] || step "Fuzz (bounded)" "$SCRIPTS/fuzz.sh"
 step "Build the master and the operator" cargo build --release --locked -p mooncake-master -p mooncake-operator
 step "Build the scenarios" cargo test -p mooncake-e2e --test scenarios --locked --no-run
 shown_step "Scenarios on a real cluster" scenarios
