@@ -1,13 +1,13 @@
 #!/bin/bash
-# Installs what the local cluster and the real client need: Debian packages, and a Python environment of its own with
-# the client, kept in the cache directory. Nothing when everything is there.
+# Installs what the local cluster, the tests and the real client need: Debian packages, and a Python environment of its
+# own with the client, kept in the cache directory. Nothing when everything is there.
 #   prepare.sh packages
 #   prepare.sh client    prints the environment's python
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/../e2e/cluster/settings.sh"
 
 packages() {
-  local wanted="ca-certificates containerd containernetworking-plugins curl g++ gcc iproute2 iptables libc6-dev libibverbs1 nftables openssl python3 python3-venv"
+  local wanted="ca-certificates containerd containernetworking-plugins curl g++ gcc iproute2 iptables libc6-dev libibverbs1 nftables openssl prometheus python3 python3-venv"
   local missing="" package
   if ! command -v apt-get >/dev/null; then
     echo "no apt-get here: nothing is installed, the preflight tells what is missing"
@@ -19,9 +19,19 @@ packages() {
   [ -n "$missing" ] || { echo "all there"; return 0; }
   [ "$(id -u)" = 0 ] || { echo "you are not root, and these packages are missing:$missing" >&2; return 1; }
   echo "installing$missing"
+  # Only programs are wanted (of prometheus: promtool). What comes with a service neither starts now nor at the next boot.
+  local policy=/usr/sbin/policy-rc.d
+  if [ ! -e $policy ]; then
+    trap "rm -f $policy" EXIT
+    printf '#!/bin/sh\nexit 101\n' >$policy
+    chmod +x $policy
+  fi
   apt-get update -q
   # shellcheck disable=SC2086  # a list
   DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing
+  if [[ $missing == *prometheus* && -d /run/systemd/system ]]; then
+    systemctl disable --quiet prometheus.service
+  fi
 }
 
 client() {

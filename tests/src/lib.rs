@@ -2,6 +2,7 @@
 
 pub mod master;
 pub mod native;
+pub mod promql;
 
 pub use master::{Master, MasterBuilder};
 pub use native::NativeClient;
