@@ -8,6 +8,7 @@ pub mod clock;
 pub mod config;
 pub mod core;
 pub mod error;
+pub mod fault;
 pub mod ha;
 pub mod lock;
 pub mod logging;

@@ -30,6 +30,9 @@ pub fn run(loaded: Loaded) -> anyhow::Result<Infallible> {
     let permit = Arc::new(ServingPermit::withheld(clock.clone()));
     let connections = Connections::new();
     let admin = AdminState::new(&effective, &config.probe, config.rpc.threads, permit.clone(), clock.clone());
+    if config.enable_fault_injection {
+        admin.faults.enable();
+    }
     let control = ControlThread::start(&config.admin, &config.probe, admin.clone())?;
     let parts = Parts {
         permit: permit.clone(),

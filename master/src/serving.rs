@@ -5,6 +5,7 @@ use crate::{
     clock::Clock,
     config::Config,
     core::Core,
+    fault::{FaultTarget, Faults},
     ha::connections::Connections,
     permit::ServingPermit,
     rpc::{AcceptLimits, Budget, Plane, Server, ServerOptions, Service, ServiceInfo},
@@ -44,6 +45,7 @@ pub struct Shared {
 /// A serving master. Dropping it closes its ports and stops its threads.
 #[derive(Debug)]
 pub struct Serving {
+    faults: Arc<Faults>,
     core: Arc<Core>,
     // The ports go before the background thread.
     main: Server,
@@ -56,7 +58,9 @@ impl Serving {
     pub fn open(shared: &Shared, control: &ControlThread, remount_hold: Duration) -> io::Result<Serving> {
         let Shared { config, admin, permit, connections, clock } = shared;
         let options = CoreOptions { remount_hold, ..config.core.clone() };
-        let core = Arc::new(Core::new(options, clock.clone(), permit.clone()));
+        let faults = admin.faults.clone();
+        let core = Core::new(options, clock.clone(), permit.clone()).with_faults(faults.clone());
+        let core = Arc::new(core);
         let readiness = admin.readiness.clone();
         let service = Service::new(
             core.clone(),
@@ -70,6 +74,7 @@ impl Serving {
                 enable_disk_eviction: config.storage.enable_disk_eviction,
                 quota_bytes: config.storage.quota_bytes,
                 health_budget: config.probe.health_check_budget(),
+                faults: faults.clone(),
             },
             admin.metrics.clone(),
         );
@@ -111,13 +116,17 @@ impl Serving {
         let options = port(Plane::Main, config.rpc.port, config.rpc.threads);
         let main = Server::start(options, service, budget, connections.clone())?;
         let background = BackgroundThread::start(core.clone())?;
-        let monitored = core.clone();
-        control.handle().spawn(async move {
-            loop {
-                let pause = monitored.liveness_tick();
-                tokio::time::sleep(pause).await;
-            }
-        });
+        control.handle().spawn(monitor(core.clone(), faults.clone()));
+        let held = Arc::downgrade(&core);
+        faults.set_target(Some(FaultTarget {
+            threads: main.thread_states().len(),
+            hold_shard: Arc::new(move |index, wait| {
+                let Some(core) = held.upgrade() else { return false };
+                let _hold = core.hold_shard(index);
+                wait();
+                true
+            }),
+        }));
         let figures = core.clone();
         admin.metrics.set_store(Some(Arc::new(move || figures.stats())));
         let states = main.thread_states();
@@ -125,7 +134,7 @@ impl Serving {
             address: main.local_address(),
             ticks: Arc::new(move || states.iter().map(|state| state.tick.load(Ordering::Relaxed)).collect()),
         });
-        Ok(Serving { core, main, heartbeat, _background: background })
+        Ok(Serving { faults, core, main, heartbeat, _background: background })
     }
 
     /// The core.
@@ -141,6 +150,23 @@ impl Serving {
     /// Where the heartbeat server is bound, if there is one.
     pub fn heartbeat_address(&self) -> Option<SocketAddr> {
         self.heartbeat.as_ref().map(Server::local_address)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.faults.set_target(None);
+    }
+}
+
+/// Judges silence, on the control thread.
+async fn monitor(core: Arc<Core>, faults: Arc<Faults>) {
+    loop {
+        while let Some(pause) = faults.monitor_pause() {
+            tokio::time::sleep(pause).await;
+        }
+        let pause = core.liveness_tick();
+        tokio::time::sleep(pause).await;
     }
 }
 

@@ -3,6 +3,7 @@
 //! It is one OS thread with a current-thread runtime. Nothing on it takes a shard lock or runs a clean-up, so
 //! `/health`, `/readyz` and the probe answer while every data thread is stuck.
 
+mod faults;
 mod http;
 mod metrics;
 mod probe;
@@ -24,6 +25,7 @@ pub use crate::ha::role::{HaState, Leader, RoleInfo};
 use crate::{
     clock::Clock,
     config::{AdminConfig, Effective, ProbeConfig},
+    fault::Faults,
     lock::Mutex,
     permit::ServingPermit,
 };
@@ -51,6 +53,8 @@ pub struct AdminState {
     pub role: Arc<RoleInfo>,
     /// `/metrics`.
     pub metrics: Arc<Metrics>,
+    /// `/fault`.
+    pub faults: Arc<Faults>,
     /// Which connections are the probe's; for the acceptor.
     pub probe_peers: Arc<ProbePeers>,
     config: serde_json::Value,
@@ -69,11 +73,15 @@ impl AdminState {
     ) -> Arc<AdminState> {
         let readiness = Arc::new(Readiness::new(probe.enabled, permit.clone()));
         let role = Arc::new(RoleInfo::default());
-        let metrics = Arc::new(Metrics::new(threads, readiness.clone(), role.clone(), permit, clock.clone()));
+        let faults = Faults::new(clock.clone());
+        let metrics =
+            Metrics::new(threads, readiness.clone(), role.clone(), permit, clock.clone(), faults.clone());
+        let metrics = Arc::new(metrics);
         Arc::new(AdminState {
             readiness,
             role,
             metrics,
+            faults,
             probe_peers: Arc::default(),
             config: serde_json::json!({
                 "effective": effective.to_json(),

@@ -1,18 +1,19 @@
 //! The endpoints (facts §9.2). Every answer comes from atomics and prepared text; none waits for the store.
 
-use super::AdminState;
+use super::{AdminState, faults};
 use axum::{
     Json, Router,
     extract::State,
     http::{Method, StatusCode, Uri, header},
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The paths that exist.
-const PATHS: &str = "/health, /readyz, /metrics, /metrics/summary, /role, /leader, /ha_status, /config";
+const PATHS: &str =
+    "/health, /readyz, /metrics, /metrics/summary, /role, /leader, /ha_status, /config, /fault";
 
 pub(super) fn router(state: Arc<AdminState>) -> Router {
     Router::new()
@@ -24,12 +25,14 @@ pub(super) fn router(state: Arc<AdminState>) -> Router {
         .route("/leader", get(leader))
         .route("/ha_status", get(ha_status))
         .route("/config", get(config))
+        .route("/fault", get(faults::list).delete(faults::clear))
+        .route("/fault/{name}", post(faults::inject))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(state)
 }
 
-type Shared = State<Arc<AdminState>>;
+pub(super) type Shared = State<Arc<AdminState>>;
 
 /// Liveness of the process: always 200.
 async fn health(State(state): Shared) -> Json<Value> {
@@ -92,7 +95,12 @@ async fn not_found(uri: Uri) -> Response {
 }
 
 async fn method_not_allowed(method: Method, uri: Uri) -> Response {
-    let message = format!("{} takes GET, not {}", uri.path(), shortened(method.as_str()));
+    let takes = match uri.path() {
+        "/fault" => "GET and DELETE",
+        path if path.starts_with("/fault/") => "POST",
+        _ => "GET",
+    };
+    let message = format!("{} takes {takes}, not {}", shortened(uri.path()), shortened(method.as_str()));
     error(StatusCode::METHOD_NOT_ALLOWED, &message)
 }
 
@@ -101,7 +109,7 @@ fn shortened(text: &str) -> String {
 }
 
 /// Upstream's shape of an error.
-fn error(status: StatusCode, message: &str) -> Response {
+pub(super) fn error(status: StatusCode, message: &str) -> Response {
     let code = crate::error::ErrorCode::InvalidParams.number();
     (status, Json(json!({"success": false, "error_code": code, "error_message": message}))).into_response()
 }

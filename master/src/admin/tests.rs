@@ -459,6 +459,31 @@ fn every_exposed_name_is_documented_and_no_sample_is_there_twice() {
     }
 }
 
+#[test]
+fn faults_are_forbidden_until_enabled_and_every_mistake_is_named() {
+    let fixture = start(&PROBE);
+    let ask = |method: &str, path: &str| request(fixture.thread.local_address(), method, path);
+    for (method, path) in [("GET", "/fault"), ("DELETE", "/fault"), ("POST", "/fault/stop_accept?for_ms=9")] {
+        assert_eq!(ask(method, path).0, 403, "{method} {path}");
+    }
+    assert!(fixture.get("/metrics").1.contains("mooncake_master_fault_injection_enabled 0\n"));
+    fixture.state.faults.enable();
+    assert!(fixture.state.metrics.render().contains("mooncake_master_fault_injection_enabled 1\n"));
+    assert_eq!(ask("POST", "/fault/pause_monitor?for_ms=600000").0, 200);
+    assert_eq!(fixture.json("/fault")["active"][0]["fault"], "pause_monitor");
+    let (status, text) = ask("POST", "/fault/fail_step?step=sweep&times=2");
+    assert!(
+        status == 400 && text.contains("fail_step: step=\\\"sweep\\\" is not one of clean_segment"),
+        "{text}"
+    );
+    let (status, text) = ask("POST", "/fault/nothing");
+    assert!(status == 400 && text.contains("no such fault: nothing"), "{text}");
+    assert_eq!(ask("POST", "/fault/hold_shard?index=7&for_ms=9").0, 409);
+    assert_eq!(ask("GET", "/fault/hold_shard").0, 405);
+    assert_eq!(ask("DELETE", "/fault").0, 200);
+    assert_eq!(fixture.json("/fault")["active"], serde_json::json!([]));
+}
+
 /// Compares a generated file, or writes it when asked to.
 fn docs_are_current(path: &str, expected: &str) -> String {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path);

@@ -23,7 +23,7 @@ pub use counters::{CoreStats, SegmentStats};
 pub use offboarding::{OFFBOARDING_BUCKETS_MS, OffboardingStats};
 pub use store::ShardHold;
 
-use crate::{clock::Clock, lock::Mutex, permit::ServingPermit, types::CoreOptions};
+use crate::{clock::Clock, fault::Faults, lock::Mutex, permit::ServingPermit, types::CoreOptions};
 use arc_swap::ArcSwap;
 use std::{fmt, sync::Arc};
 
@@ -44,6 +44,7 @@ pub struct Core {
     offboarding: offboarding::Offboarding,
     background: background::Background,
     counters: counters::Counters,
+    faults: Arc<Faults>,
 }
 
 impl Core {
@@ -61,6 +62,7 @@ impl Core {
     ) -> Core {
         Core {
             options,
+            faults: Faults::new(clock.clone()),
             clock,
             permit,
             store: store::Store::new(seed),
@@ -72,6 +74,13 @@ impl Core {
             background: background::Background::default(),
             counters: counters::Counters::default(),
         }
+    }
+
+    /// With the faults of the process, which steps of offboarding ask.
+    #[must_use]
+    pub fn with_faults(mut self, faults: Arc<Faults>) -> Core {
+        self.faults = faults;
+        self
     }
 
     /// Whether the shard's lock could be read right now, without waiting (A2). `false` beyond the last shard.

@@ -1,7 +1,7 @@
 //! The accept thread: caps, then hands each connection to one data thread, which owns it from then on.
 
 use super::data_thread::DataThread;
-use crate::{clock::Clock, ha::connections::Connections, lock::Mutex, permit::ServingPermit};
+use crate::{clock::Clock, fault::Faults, ha::connections::Connections, lock::Mutex, permit::ServingPermit};
 use hashbrown::HashMap;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use std::{
@@ -100,6 +100,8 @@ pub(super) struct AcceptLoop {
     pub(super) stats: Arc<AcceptStats>,
     /// Milliseconds of the clock at the last round of the loop, for the self-probe and for liveness.
     pub(super) tick: Arc<AtomicU64>,
+    /// What the accept loop of the main server suffers in tests.
+    pub(super) faults: Option<Arc<Faults>>,
 }
 
 impl Acceptor {
@@ -137,6 +139,9 @@ impl AcceptLoop {
         let mut next = 0usize;
         let tick_every = rustix::time::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
         while !stop.load(Ordering::SeqCst) {
+            if let Some(faults) = &self.faults {
+                faults.in_accept_loop(stop);
+            }
             self.tick.store(self.clock.now().as_millis(), Ordering::Relaxed);
             let mut fds = [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(wake, PollFlags::IN)];
             if rustix::event::poll(&mut fds, Some(&tick_every)).is_err() {

@@ -1,6 +1,10 @@
 //! A data thread: an OS thread with a current-thread runtime that owns its connections.
 
-use super::{acceptor::AddressCount, connection, server::ServerShared};
+use super::{
+    acceptor::AddressCount,
+    connection,
+    server::{Plane, ServerShared},
+};
 use crate::ha::connections::Registered;
 use std::{
     io,
@@ -49,7 +53,7 @@ impl DataThread {
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             super::telemetry::enter(index);
             let local = LocalSet::new();
-            local.block_on(&runtime, run(outbox, thread_state, shared));
+            local.block_on(&runtime, run(outbox, index, thread_state, shared));
         })?;
         Ok(DataThread { inbox, state, thread: Some(thread) })
     }
@@ -85,8 +89,13 @@ impl Drop for DataThread {
     }
 }
 
-async fn run(mut inbox: mpsc::UnboundedReceiver<Handed>, state: Arc<ThreadState>, shared: Arc<ServerShared>) {
-    tokio::task::spawn_local(tick(state.clone(), shared.clone()));
+async fn run(
+    mut inbox: mpsc::UnboundedReceiver<Handed>,
+    index: usize,
+    state: Arc<ThreadState>,
+    shared: Arc<ServerShared>,
+) {
+    tokio::task::spawn_local(tick(index, state.clone(), shared.clone()));
     while let Some(Handed { stream, peer, count }) = inbox.recv().await {
         let (state, shared) = (state.clone(), shared.clone());
         tokio::task::spawn_local(async move {
@@ -102,11 +111,14 @@ async fn run(mut inbox: mpsc::UnboundedReceiver<Handed>, state: Arc<ThreadState>
     }
 }
 
-async fn tick(state: Arc<ThreadState>, shared: Arc<ServerShared>) {
+async fn tick(index: usize, state: Arc<ThreadState>, shared: Arc<ServerShared>) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
+        if shared.options.plane == Plane::Main {
+            shared.service.info().faults.in_data_thread(index);
+        }
         state.tick.store(shared.clock.now().as_millis(), Ordering::Relaxed);
     }
 }

@@ -12,7 +12,7 @@ use super::{
         request::{self, BatchEnd, BatchStart, Request, Start},
     },
     server::Plane,
-    service::{HealthReport, Refusal, STORE_VERSION, Service, parse_regex},
+    service::{HealthReport, Refusal, STORE_VERSION, Service, is_data, parse_regex},
     telemetry::Tally,
 };
 use crate::{
@@ -124,6 +124,9 @@ impl Caller {
         }
         match request::decode(rpc, body) {
             Ok(request) => {
+                if is_data(rpc.method()) {
+                    self.service.info().faults.before_handler();
+                }
                 let (clock, mut tally) = (self.service.clock(), Tally::default());
                 let started = clock.now();
                 let served = self.dispatch(request, Reply { out, seq, rpc, tally: &mut tally }).await;

@@ -101,6 +101,7 @@ impl Server {
             Plane::Main => "data",
             Plane::Heartbeat => "heartbeat",
         };
+        let faults = (options.plane == Plane::Main).then(|| service.info().faults.clone());
         let (permit, clock) = (service.permit().clone(), service.clock().clone());
         let shared = Arc::new(ServerShared {
             grpc: grpc::Stack::new(service.clone(), options.plane, options.max_frame, budget.clone()),
@@ -127,6 +128,7 @@ impl Server {
                 clock,
                 stats: stats.clone(),
                 tick: accept_tick.clone(),
+                faults,
             },
         )?;
         Ok(Server { acceptor, threads, local_address, accept_tick, stats })

@@ -1,11 +1,12 @@
 //! What both front ends call: the core behind the permit, with calls that park instead of blocking.
 
-use super::telemetry::Telemetry;
+use super::{native::generation::Method, telemetry::Telemetry};
 use crate::{
     admin::Metrics,
     clock::{Clock, Instant},
     core::{Core, SHARDS},
     error::ErrorCode,
+    fault::Faults,
     permit::ServingPermit,
     types::{Attempt, ClientStatus, OpError, Walk},
 };
@@ -31,6 +32,11 @@ const HEALTH_BACK_OFF: Duration = Duration::from_millis(10);
 /// The version string that every released client compares with its own (wire notes §4).
 pub(super) const STORE_VERSION: &str = "2.0.0";
 
+/// Whether a call works on the store; what else there is must be answered whatever the store suffers.
+pub(super) fn is_data(method: Method) -> bool {
+    !matches!(method, Method::Ping | Method::ServiceReady | Method::HealthCheck)
+}
+
 /// What the process says about itself.
 pub struct ServiceInfo {
     /// The cached answer of `/readyz` (A5).
@@ -47,6 +53,8 @@ pub struct ServiceInfo {
     pub quota_bytes: u64,
     /// The whole time that one HealthCheck may take: min(2 s, ⅔ of `rpc_probe_timeout_seconds`) (A2).
     pub health_budget: Duration,
+    /// What data handlers suffer in tests.
+    pub faults: Arc<Faults>,
 }
 
 /// The answer to HealthCheck (A1).

@@ -54,6 +54,12 @@ const FIXED: &[(&str, MetricKind, &[&str], &str)] = &[
         &["thread"],
         "Time since each data thread last ticked; absent on a standby.",
     ),
+    (
+        "mooncake_master_fault_injection_enabled",
+        Gauge,
+        &[],
+        "1 if the process was started with --enable_fault_injection, which no production master should be.",
+    ),
     ("ha_state_transitions_total", Counter, &[], "Changes of the runtime state since the start."),
     // The self-probe (A7)
     (

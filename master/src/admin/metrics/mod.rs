@@ -12,6 +12,7 @@ use super::{RoleInfo, state::Readiness};
 use crate::{
     clock::{Clock, Instant},
     core::CoreStats,
+    fault::Faults,
     lock::Mutex,
     permit::ServingPermit,
     rpc::native::generation::Method,
@@ -32,6 +33,7 @@ pub struct Metrics {
     role: Arc<RoleInfo>,
     permit: Arc<ServingPermit>,
     clock: Arc<dyn Clock>,
+    faults: Arc<Faults>,
 }
 
 impl fmt::Debug for Metrics {
@@ -48,6 +50,7 @@ impl Metrics {
         role: Arc<RoleInfo>,
         permit: Arc<ServingPermit>,
         clock: Arc<dyn Clock>,
+        faults: Arc<Faults>,
     ) -> Metrics {
         let store = Mutex::new(None);
         Metrics {
@@ -58,6 +61,7 @@ impl Metrics {
             role,
             permit,
             clock,
+            faults,
         }
     }
 
@@ -109,6 +113,7 @@ impl Metrics {
             let left = until.saturating_since(self.clock.now()).as_secs_f64();
             families.number("mooncake_master_serving_permit_remaining_seconds", &[], left);
         }
+        families.plain("mooncake_master_fault_injection_enabled", u64::from(self.faults.enabled()));
         families.plain("ha_state_transitions_total", self.role.transitions());
         let now = self.clock.now().as_millis();
         for (thread, tick) in self.readiness.ticks().into_iter().enumerate() {

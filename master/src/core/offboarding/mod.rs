@@ -16,6 +16,7 @@ use crate::{
         liveness::{ClientLivenessRecord, LivenessState, Verdict},
         segments::Segment,
     },
+    fault::FaultStep,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -87,7 +88,11 @@ impl Core {
     /// One step: at most 64 keys. The record goes only after everything else has (B9).
     pub(crate) fn complete_client_offboarding(&self, job: &mut OffboardingJob) -> Step {
         if let Some(segment) = job.segments.last() {
+            if self.faults.fails(FaultStep::CleanSegment) {
+                return Step::Stuck;
+            }
             return match self.clean_segment(segment) {
+                Step::Done if self.faults.fails(FaultStep::RemoveSegment) => Step::Stuck,
                 Step::Done => {
                     self.registry.lock().remove(segment);
                     // Dropped outside every lock: this may free the whole allocator.
@@ -98,6 +103,9 @@ impl Core {
             };
         }
         if let Some(record) = &job.record {
+            if self.faults.fails(FaultStep::RemoveRecord) {
+                return Step::Stuck;
+            }
             let registry = self.registry.lock();
             debug_assert!(registry.owned_by(record).is_empty());
             self.clients.remove(record);

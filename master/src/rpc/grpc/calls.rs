@@ -7,7 +7,7 @@ use crate::{
     rpc::{
         native::generation::Method,
         server::Plane,
-        service::{HealthReport, Refusal, STORE_VERSION, Service, parse_regex},
+        service::{HealthReport, Refusal, STORE_VERSION, Service, is_data, parse_regex},
         telemetry::Tally,
     },
     types::{Attempt, ClientStatus, OpError, PutStart, ReplicaList, Replicas, WalkCursor},
@@ -29,9 +29,15 @@ impl Calls {
         Calls { service, plane }
     }
 
+    /// In front of every call but Ping and ServiceReady.
     fn main_only(&self, method: Method) -> Result<(), Status> {
         match self.plane {
-            Plane::Main => Ok(()),
+            Plane::Main => {
+                if is_data(method) {
+                    self.service.info().faults.before_handler();
+                }
+                Ok(())
+            }
             Plane::Heartbeat => Err(Status::unimplemented(format!(
                 "{method:?} is not served on the heartbeat port, only Ping and ServiceReady are"
             ))),
