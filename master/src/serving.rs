@@ -27,6 +27,9 @@ const FIRST_BYTE: Duration = Duration::from_secs(10);
 /// Without a Lease a connection may stand still in the middle of a frame or an answer for this long.
 const STALL: Duration = Duration::from_secs(30);
 
+/// A thread that listens to clients and has not ticked for this long was deaf meanwhile.
+const DEAF: Duration = Duration::from_secs(1);
+
 /// What outlives a single promotion and every port shares.
 #[derive(Clone)]
 pub struct Shared {
@@ -116,7 +119,9 @@ impl Serving {
         let options = port(Plane::Main, config.rpc.port, config.rpc.threads);
         let main = Server::start(options, service, budget, connections.clone())?;
         let background = BackgroundThread::start(core.clone())?;
-        control.handle().spawn(monitor(core.clone(), faults.clone()));
+        let ports =
+            [Some(&main), heartbeat.as_ref()].into_iter().flatten().map(Server::oldest_tick).collect();
+        control.handle().spawn(monitor(core.clone(), faults.clone(), Hearing::new(ports, clock.clone())));
         let held = Arc::downgrade(&core);
         faults.set_target(Some(FaultTarget {
             threads: main.thread_states().len(),
@@ -159,11 +164,47 @@ impl Drop for Serving {
     }
 }
 
+/// Whether this process could hear its clients (B2): every accept loop and every thread that owns connections ran.
+struct Hearing<F> {
+    ports: Vec<F>,
+    clock: Arc<dyn Clock>,
+    /// Until when it is known, clock milliseconds.
+    known: u64,
+    deaf: bool,
+}
+
+impl<F: Fn() -> u64> Hearing<F> {
+    fn new(ports: Vec<F>, clock: Arc<dyn Clock>) -> Hearing<F> {
+        let known = clock.now().as_millis();
+        Hearing { ports, clock, known, deaf: false }
+    }
+
+    /// For how long, since the last call, some part of it did not listen.
+    fn deaf_since_last(&mut self) -> Duration {
+        let now = self.clock.now().as_millis();
+        let oldest = self.ports.iter().map(|tick| tick()).fold(now, u64::min);
+        let (was_deaf, known) = (self.deaf, self.known);
+        self.deaf = now - oldest > DEAF.as_millis() as u64;
+        self.known = now;
+        match (was_deaf, self.deaf) {
+            (false, false) => Duration::ZERO,
+            // It began before the last look, which could not tell yet.
+            (false, true) => Duration::from_millis(now - oldest),
+            // The end is somewhere since the last look; all of it counts.
+            (true, _) => Duration::from_millis(now.saturating_sub(known)),
+        }
+    }
+}
+
 /// Judges silence, on the control thread.
-async fn monitor(core: Arc<Core>, faults: Arc<Faults>) {
+async fn monitor<F: Fn() -> u64>(core: Arc<Core>, faults: Arc<Faults>, mut hearing: Hearing<F>) {
     loop {
         while let Some(pause) = faults.monitor_pause() {
             tokio::time::sleep(pause).await;
+        }
+        let deaf = hearing.deaf_since_last();
+        if !deaf.is_zero() {
+            core.report_stall(deaf);
         }
         let pause = core.liveness_tick();
         tokio::time::sleep(pause).await;
@@ -202,5 +243,35 @@ impl Drop for BackgroundThread {
             thread.thread().unpark();
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{Instant, ManualClock};
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn the_time_in_which_a_thread_was_stuck_is_reported_once() {
+        let clock = ManualClock::new(Instant::from_nanos(50_000_000_000));
+        let ticks = [Arc::new(AtomicU64::new(50_000)), Arc::new(AtomicU64::new(50_000))];
+        let ports = ticks.iter().cloned().map(|tick| move || tick.load(Ordering::Relaxed)).collect();
+        let mut hearing = Hearing::new(ports, clock.clone());
+        let mut deaf = |passed: u64, stuck: bool| {
+            clock.advance(Duration::from_millis(passed));
+            let now = clock.now().as_millis();
+            ticks[0].store(now, Ordering::Relaxed);
+            if !stuck {
+                ticks[1].store(now, Ordering::Relaxed);
+            }
+            hearing.deaf_since_last().as_millis()
+        };
+        assert_eq!(deaf(1000, false), 0);
+        assert_eq!(deaf(1000, true), 0, "cannot tell yet");
+        assert_eq!(deaf(1000, true), 2000);
+        assert_eq!(deaf(1500, true), 1500);
+        assert_eq!(deaf(1000, false), 1000, "the rest");
+        assert_eq!(deaf(1000, false), 0);
     }
 }

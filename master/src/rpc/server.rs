@@ -144,9 +144,14 @@ impl Server {
         self.threads.iter().map(|thread| thread.state().clone()).collect()
     }
 
-    /// Milliseconds of the clock at the last round of the accept loop.
-    pub fn accept_tick(&self) -> u64 {
-        self.accept_tick.load(Ordering::Relaxed)
+    /// Milliseconds of the clock at the oldest last sign of the accept loop and the data threads: since then a part of
+    /// this port has not listened.
+    pub fn oldest_tick(&self) -> impl Fn() -> u64 + Send + use<> {
+        let (accept, threads) = (self.accept_tick.clone(), self.thread_states());
+        move || {
+            let threads = threads.iter().map(|thread| thread.tick.load(Ordering::Relaxed));
+            threads.fold(accept.load(Ordering::Relaxed), u64::min)
+        }
     }
 
     /// Counters of the accept thread.
