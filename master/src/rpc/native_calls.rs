@@ -237,7 +237,7 @@ impl Caller {
             Request::UnmountSegment(a) => reply.send_result(core.unmount_segment(a.segment, a.client)),
             Request::Ping(a) => {
                 if self.plane == Plane::Main && !service.ping_on_main() {
-                    service.telemetry().misrouted_ping(Protocol::Native);
+                    service.telemetry().misrouted_ping(Protocol::Native, a.client, service.heartbeat_port());
                     return reply.refuse(ErrorCode::HeartbeatRoutingMismatch);
                 }
                 let (view_version, status) = service.ping(a.client);

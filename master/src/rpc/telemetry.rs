@@ -4,9 +4,14 @@ use super::native::generation::Method;
 use crate::{
     admin::{Metrics, Protocol},
     error::ErrorCode,
-    types::ReplicaList,
+    lock::Mutex,
+    types::{ClientId, ReplicaList},
 };
+use hashbrown::HashSet;
 use std::{cell::Cell, sync::Arc, time::Duration};
+
+/// Clients that the log names at most.
+const MISROUTED_NAMED: usize = 4096;
 
 thread_local! {
     static THREAD: Cell<usize> = const { Cell::new(0) };
@@ -52,16 +57,30 @@ impl Tally {
 /// Where calls are counted.
 pub(super) struct Telemetry {
     metrics: Arc<Metrics>,
+    /// Clients that were told in the log that their heartbeats come to the wrong port, each once.
+    misrouted: Mutex<HashSet<ClientId>>,
 }
 
 impl Telemetry {
     pub(super) fn new(metrics: Arc<Metrics>) -> Telemetry {
-        Telemetry { metrics }
+        Telemetry { metrics, misrouted: Mutex::default() }
     }
 
     /// A Ping that was refused because it came to the main server (C2).
-    pub(super) fn misrouted_ping(&self, protocol: Protocol) {
+    pub(super) fn misrouted_ping(&self, protocol: Protocol, client: ClientId, port: u32) {
         self.metrics.rpc().shard(THREAD.get()).record_misrouted_ping(protocol);
+        let is_new = {
+            let mut misrouted = self.misrouted.lock();
+            misrouted.len() < MISROUTED_NAMED && misrouted.insert(client)
+        };
+        if is_new {
+            tracing::warn!(
+                %client,
+                protocol = protocol.label(),
+                "HEARTBEAT_ROUTING_MISMATCH: this client sends its heartbeats to the main port, which does not take them \
+                 (heartbeat_keep_on_main is false): it will expire unless it uses port {port}"
+            );
+        }
     }
 
     pub(super) fn count(&self, method: Method, protocol: Protocol, tally: &Tally, took: Duration) {

@@ -466,8 +466,8 @@ impl v1::master_service_server::MasterService for Calls {
     async fn ping(&self, request: Request<v1::PingRequest>) -> Answer<v1::PingResponse> {
         let client = uuid(request.get_ref().client_id, "client_id")?;
         if self.plane == Plane::Main && !self.service.ping_on_main() {
-            self.service.telemetry().misrouted_ping(Protocol::Grpc);
             let port = self.service.heartbeat_port();
+            self.service.telemetry().misrouted_ping(Protocol::Grpc, client, port);
             return Err(Status::failed_precondition(format!(
                 "HEARTBEAT_ROUTING_MISMATCH: heartbeats are served on port {port} only"
             )));
