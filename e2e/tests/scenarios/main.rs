@@ -7,6 +7,7 @@ mod api_server;
 mod crash;
 mod readme;
 mod refused;
+mod runbooks;
 mod serving;
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -25,6 +26,7 @@ const SCENARIOS: &[(&str, Body)] = &[
     ("a_pair_serves", |c| Box::pin(async move { serving::a_pair_serves(&c).await })),
     ("a_changed_template_rolls_the_standby_first", |c| Box::pin(async move { serving::roll(&c).await })),
     ("the_commands_of_the_readme_work", |c| Box::pin(async move { readme::run(&c).await })),
+    ("the_commands_of_the_runbooks_work", |c| Box::pin(async move { runbooks::run(&c) })),
     ("the_active_is_killed_without_an_operator", |c| Box::pin(async move { crash::killed(&c).await })),
     ("the_active_is_deleted_without_an_operator", |c| Box::pin(async move { crash::deleted(&c).await })),
     ("the_api_server_hangs_for_10_s", |c| Box::pin(async move { api_server::hangs(&c).await })),

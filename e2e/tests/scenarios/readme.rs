@@ -41,8 +41,8 @@ pub(crate) async fn run(cluster: &Cluster) -> anyhow::Result<()> {
     cluster.kubectl(&["delete", "-k", &samples.to_string_lossy(), "--wait=false"]).map(drop)
 }
 
-/// Runs a block in the repository, as somebody whose own cluster this is and who names its images.
-fn on_the_cluster(cluster: &Cluster, block: &str, logs: &Path) -> anyhow::Result<()> {
+/// Runs a block in the repository, as somebody whose own cluster this is and who names its images; what it printed.
+pub(crate) fn on_the_cluster(cluster: &Cluster, block: &str, logs: &Path) -> anyhow::Result<String> {
     let home = logs.join("home");
     std::fs::create_dir_all(home.join(".kube"))?;
     std::fs::copy(cluster.kubeconfig(), home.join(".kube/config"))?;
@@ -63,7 +63,7 @@ fn on_the_cluster(cluster: &Cluster, block: &str, logs: &Path) -> anyhow::Result
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     std::fs::write(logs.join("commands.log"), &printed)?;
     ensure!(output.status.success(), "{block}failed:\n{printed}");
-    Ok(())
+    Ok(printed)
 }
 
 /// The address that engines are told, as a client in a pod would use it.
