@@ -257,6 +257,31 @@ fn no_client_goes_offline_before_the_grace_of_a_new_master() {
 }
 
 #[test]
+fn a_failing_step_of_offboarding_keeps_the_barrier() {
+    let mut rig = Rig::with_segment();
+    let faults = crate::fault::Faults::new(rig.clock.clone());
+    faults.enable();
+    rig.core = rig.core.with_faults(faults.clone());
+    for step in crate::fault::FaultStep::ALL {
+        faults.begin(crate::fault::FaultRequest::FailStep { step, times: 2 }).unwrap();
+    }
+    rig.core.liveness_tick();
+    rig.pass(40, &[]);
+    assert_eq!(state(&rig, 1), Some(LivenessState::Offline));
+    let mut barrier = 0;
+    while let Err(code) = rig.core.mount_segment(client(1), spec(1, MIB)) {
+        assert_eq!(code, ErrorCode::UnavailableInCurrentStatus);
+        assert!(barrier < 100, "the barrier never went");
+        barrier += 1;
+        rig.clock.advance(SECOND);
+        rig.core.background_tick();
+    }
+    assert!(barrier >= 6, "{barrier}");
+    assert_eq!(rig.core.stats().offboarding.retries, 6);
+    assert_eq!(faults.list()["active"], serde_json::json!([]));
+}
+
+#[test]
 fn an_old_clean_up_leaves_the_new_incarnation_alone() {
     let rig = Rig::new();
     rig.core.liveness_tick();
