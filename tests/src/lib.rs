@@ -1,5 +1,6 @@
 //! Helpers for tests that run real processes on loopback.
 
+pub mod fault;
 pub mod master;
 pub mod native;
 pub mod promql;

@@ -167,6 +167,14 @@ impl Master {
         self.builder.clone().start()
     }
 
+    /// The same with other options; the ports stay.
+    #[must_use]
+    pub fn restart_with(mut self, args: &[&str]) -> Master {
+        self.kill();
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        MasterBuilder { args, ..self.builder.clone() }.start()
+    }
+
     fn kill(&mut self) {
         // Both fail only when it has ended already.
         let _ = self.child.kill();
