@@ -53,7 +53,7 @@ pub static TABLE: &[Spec] = &[
     o(Rpc, "rpc_conn_timeout_seconds", SECONDS, "0", "Close a connection that was idle for this long. 0: never."),
     o(Rpc, "rpc_enable_tcp_no_delay", BOOL, "true", "Set TCP_NODELAY on accepted connections."),
     o(Rpc, "max_frame_bytes", Kind::Bytes { min: 4096, max: 1 << 31 }, "64Mi", "Largest request that is accepted, header excluded."),
-    o(Rpc, "rpc_byte_budget", Kind::Bytes { min: 1 << 20, max: 1 << 44 }, "512Mi", "Bytes of requests being received, decoded or answered in the whole process; over it connections are not read. At least max_frame_bytes."),
+    o(Rpc, "rpc_byte_budget", Kind::Bytes { min: 1 << 20, max: 1 << 44 }, "512Mi", "Bytes of requests being received, decoded or answered in the whole process; over it connections are not read. Large requests leave a quarter of it to small ones, so it is at least 4/3 of max_frame_bytes."),
     o(Rpc, "max_connections", POSITIVE, "16384", "Open RPC connections in total; further ones are closed at once."),
     o(Rpc, "max_connections_per_address", POSITIVE, "4096", "Open RPC connections from one peer address."),
     o(Rpc, "wire_default_generation", Kind::Choice(&["0.3.13"]), "0.3.13", "Client generation assumed for a native connection that nothing tells about."),

@@ -307,7 +307,7 @@ fn options_that_do_not_fit_together_are_all_named() {
         "`rpc_port` = 50051 (default) and `heartbeat_rpc_port`",
         "expected lease_duration_ms > lease_renew_deadline_ms >= 2 x lease_retry_period_ms",
         "`cluster_id` = a/b (command line): expected 1 to 128 of",
-        "expected rpc_byte_budget >= max_frame_bytes",
+        "expected rpc_byte_budget >= 4/3 of max_frame_bytes",
         "option `rpc_probe_interval_seconds` (command line): `0` is not valid",
         "option `rpc_advertise_address` (command line): `a:b:c` is not valid",
     ] {

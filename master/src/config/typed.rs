@@ -435,7 +435,7 @@ fn check_rules(r: &Resolved, errors: &mut Vec<ConfigError>) {
         &[default_pin, max_pin],
     );
     let (budget, frame) = ("rpc_byte_budget", "max_frame_bytes");
-    must(r.count(budget) >= r.count(frame), &format!("{budget} >= {frame}"), &[budget, frame]);
+    must(r.count(budget) / 4 * 3 >= r.count(frame), &format!("{budget} >= 4/3 of {frame}"), &[budget, frame]);
     let (duration, deadline, retry) =
         ("lease_duration_ms", "lease_renew_deadline_ms", "lease_retry_period_ms");
     must(
