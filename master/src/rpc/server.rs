@@ -77,14 +77,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds and serves. Errors name the address that could not be bound.
+    /// Binds and serves. Errors name the address that could not be bound and the options that it came from.
     pub fn start(
         options: ServerOptions,
         service: Arc<Service>,
         budget: Arc<Budget>,
         connections: Arc<Connections>,
     ) -> io::Result<Server> {
-        let listener = bind(options.address)?;
+        let option = match options.plane {
+            Plane::Main => "rpc_port",
+            Plane::Heartbeat => "heartbeat_rpc_port",
+        };
+        let listener = bind(options.address)
+            .map_err(|e| io::Error::new(e.kind(), format!("{e} (rpc_address, {option})")))?;
         Server::serve(listener, options, service, budget, connections)
     }
 
