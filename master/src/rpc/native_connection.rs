@@ -19,7 +19,7 @@ use std::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::Sleep,
+    time::{Instant, Sleep},
 };
 
 /// The receive buffer of a connection that has nothing special to do; frames that fit are received in it.
@@ -76,7 +76,7 @@ impl NativeConnection {
             input: Input { bytes: Vec::new(), start: 0, reserved: shared.budget.reservation() },
             output: Output { bytes: BytesMut::new(), sent: 0, reserved: shared.budget.reservation() },
             parked: FuturesUnordered::new(),
-            stall: Stall { timeout: shared.options.stall_timeout, timer: None, progressed: false },
+            stall: Stall::new(shared.options.stall_timeout),
             limits: shared.options.native_limits(),
         }
     }
@@ -87,7 +87,7 @@ impl NativeConnection {
             match Pin::new(&mut self.io).poll_write(cx, &self.output.bytes[self.output.sent..]) {
                 Poll::Ready(Ok(n)) if n > 0 => {
                     self.output.sent += n;
-                    self.stall.progressed = true;
+                    self.stall.progress();
                 }
                 Poll::Ready(_) => return Err(()),
                 Poll::Pending => return Ok(()),
@@ -158,7 +158,9 @@ impl NativeConnection {
                 let n = buf.filled().len();
                 // SAFETY: `buf` is the spare capacity of `bytes`, and its first `n` bytes were filled by the read.
                 unsafe { self.input.bytes.set_len(self.input.bytes.len() + n) };
-                self.stall.progressed |= n > 0;
+                if n > 0 {
+                    self.stall.progress();
+                }
                 Poll::Ready(n > 0)
             }
             Poll::Ready(Err(_)) => Poll::Ready(false),
@@ -265,26 +267,66 @@ impl Output {
 struct Stall {
     timeout: Duration,
     timer: Option<Pin<Box<Sleep>>>,
-    progressed: bool,
+    last_progress: Instant,
 }
 
 impl Stall {
+    fn new(timeout: Duration) -> Stall {
+        Stall { timeout, timer: None, last_progress: Instant::now() }
+    }
+
+    fn progress(&mut self) {
+        self.last_progress = Instant::now();
+    }
+
     fn poll(&mut self, in_the_middle: bool, cx: &mut Context<'_>) -> Poll<()> {
         if !in_the_middle {
             self.timer = None;
             return Poll::Pending;
         }
-        // The timer is not moved at each progress: it runs out, finds that there was some, and starts again.
-        loop {
-            let timer = self.timer.get_or_insert_with(|| {
-                self.progressed = false;
-                Box::pin(tokio::time::sleep(self.timeout))
-            });
-            match timer.as_mut().poll(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(()) if self.progressed => self.timer = None,
-                Poll::Ready(()) => return Poll::Ready(()),
+        let timer = self.timer.get_or_insert_with(|| {
+            // What was before, e.g. while a call was parked, is not the peer's doing.
+            self.last_progress = Instant::now();
+            Box::pin(tokio::time::sleep(self.timeout))
+        });
+        // The timer is not moved at each progress: it runs out, and is then set for what is left.
+        while timer.as_mut().poll(cx).is_ready() {
+            let due = self.last_progress + self.timeout;
+            if due <= Instant::now() {
+                return Poll::Ready(());
             }
+            timer.as_mut().reset(due);
         }
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+
+    /// Under a Lease this bounds how late an answer may still go out (design §6.5), so it must not be exceeded.
+    #[tokio::test(start_paused = true)]
+    async fn a_stall_is_counted_from_the_last_progress() {
+        let mut stall = Stall::new(Duration::from_secs(30));
+        let began = Instant::now();
+        assert!(poll_fn(|cx| Poll::Ready(stall.poll(true, cx).is_pending())).await);
+        tokio::time::advance(Duration::from_secs(20)).await;
+        stall.progress();
+        poll_fn(|cx| stall.poll(true, cx)).await;
+        let took = began.elapsed();
+        assert!((50_000..50_010).contains(&took.as_millis()), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_outside_of_a_frame_is_no_stall() {
+        let mut stall = Stall::new(Duration::from_secs(30));
+        assert!(poll_fn(|cx| Poll::Ready(stall.poll(true, cx).is_pending())).await);
+        assert!(poll_fn(|cx| Poll::Ready(stall.poll(false, cx).is_pending())).await);
+        tokio::time::advance(Duration::from_secs(100)).await;
+        let began = Instant::now();
+        poll_fn(|cx| stall.poll(true, cx)).await;
+        assert!(began.elapsed() >= Duration::from_secs(30));
     }
 }
