@@ -162,6 +162,7 @@ impl Master {
     }
 
     /// Kills it and starts it again with the same ports and options.
+    #[must_use]
     pub fn restart(mut self) -> Master {
         self.kill();
         self.builder.clone().start()

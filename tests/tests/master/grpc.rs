@@ -17,6 +17,7 @@ type Client = MasterServiceClient<Channel>;
 
 const OK: i32 = 0;
 
+#[allow(clippy::unnecessary_wraps, reason = "what a message field takes")]
 fn segment(n: u64, size: u64) -> Option<v1::Segment> {
     Some(v1::Segment {
         id: grpc_id(n),
@@ -284,14 +285,15 @@ async fn what_the_process_says_about_itself() {
     assert_eq!(ready.expect("answer").into_inner().heartbeat_rpc_port, 0);
 }
 
+fn named<T: std::fmt::Debug>(result: Result<T, Status>, field: &str) {
+    let status = result.expect_err(field);
+    assert_eq!(status.code(), Code::InvalidArgument, "{field}: {status}");
+    assert!(status.message().starts_with(&format!("{field}: ")), "{field} is not named: {status}");
+}
+
 #[tokio::test]
 async fn a_bad_field_is_named() {
     let (_master, mut client) = with_memory().await;
-    fn named<T: std::fmt::Debug>(result: Result<T, Status>, field: &str) {
-        let status = result.expect_err(field);
-        assert_eq!(status.code(), Code::InvalidArgument, "{field}: {status}");
-        assert!(status.message().starts_with(&format!("{field}: ")), "{field} is not named: {status}");
-    }
     let config = |config| Some(v1::ReplicateConfig { ..config });
     named(client.put_start(v1::PutStartRequest { client_id: None, ..start("a", 1) }).await, "client_id");
     let pin = config(v1::ReplicateConfig { soft_pin_action: 9, ..Default::default() });

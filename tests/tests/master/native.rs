@@ -338,9 +338,9 @@ fn batches_patterns_and_all() {
     let started = list(client.request(Method::BatchUpsertStart, starts(&["x", "z"], 2)));
     assert!(started.iter().all(|item| matches!(item, Value::Expected(Ok(_)))), "{started:?}");
     let args = vec![uuid(id(1)), metas(&["x"]), tenant()];
-    assert_eq!(list(client.request(Method::BatchUpsertEnd, args)), [done.clone()]);
+    assert_eq!(list(client.request(Method::BatchUpsertEnd, args)), std::slice::from_ref(&done));
     let args = vec![uuid(id(1)), names(&["z"]), tenant()];
-    assert_eq!(list(client.request(Method::BatchUpsertRevoke, args)), [done.clone()]);
+    assert_eq!(list(client.request(Method::BatchUpsertRevoke, args)), std::slice::from_ref(&done));
     let args = vec![names(&["x", "z"]), tenant()];
     let found = list(client.request(Method::BatchExistKey, args));
     assert_eq!(found, [ok(Value::Bool(true)), ok(Value::Bool(false))]);

@@ -28,6 +28,7 @@ pub(crate) const fn id(n: u64) -> Uuid {
 }
 
 /// The same in gRPC.
+#[allow(clippy::unnecessary_wraps, reason = "what a message field takes")]
 pub(crate) fn grpc_id(n: u64) -> Option<v1::Uuid> {
     Some(v1::Uuid { first: n, second: n + 1 })
 }
