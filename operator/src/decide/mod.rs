@@ -1,6 +1,6 @@
 //! From what was observed to what is done: a pure function.
 //!
-//! Two rules hold for every list of actions, whatever was observed:
+//! Two rules hold for every list of actions, whatever was observed (property tests in `model.rs`):
 //! - never two pods with the leader label: the label is put on a pod only if no other pod carries it;
 //! - a roll never deletes the active while another master could be replaced first, and never deletes a second pod
 //!   while the last one is not standing by again.
@@ -122,3 +122,6 @@ pub fn decide(seen: &Observed) -> Decision {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod model;
