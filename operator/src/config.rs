@@ -53,16 +53,16 @@ pub struct Config {
     #[arg(long, env = "POD_NAME", default_value = "mooncake-operator")]
     pub identity: String,
 
-    /// How long another operator waits before it takes over from a silent one.
-    #[arg(long, env = "LEASE_DURATION", default_value = "15s", value_parser = duration)]
+    /// How long another operator waits before it takes over from a silent one, and the first one before it starts.
+    #[arg(long, env = "LEASE_DURATION", default_value = "6s", value_parser = duration)]
     pub lease_duration: Duration,
 
     /// How long the operator works after its last renewal. Below the lease duration.
-    #[arg(long, env = "LEASE_RENEW_DEADLINE", default_value = "10s", value_parser = duration)]
+    #[arg(long, env = "LEASE_RENEW_DEADLINE", default_value = "4s", value_parser = duration)]
     pub lease_renew_deadline: Duration,
 
     /// Time between renewals. At most half of the renew deadline.
-    #[arg(long, env = "LEASE_RETRY_PERIOD", default_value = "2s", value_parser = duration)]
+    #[arg(long, env = "LEASE_RETRY_PERIOD", default_value = "1s", value_parser = duration)]
     pub lease_retry_period: Duration,
 }
 
@@ -86,7 +86,7 @@ mod tests {
     fn the_command_line_is_well_formed_and_explains_itself() {
         Config::command().debug_assert();
         let help = Config::command().render_long_help().to_string();
-        for word in ["--namespace", "WATCH_NAMESPACE", "Examples:", "15s"] {
+        for word in ["--namespace", "WATCH_NAMESPACE", "Examples:", "6s"] {
             assert!(help.contains(word), "{word} in {help}");
         }
     }

@@ -258,12 +258,14 @@ pub async fn run(context: Context, namespace: Option<&str>, ready: Ready, stop: 
     let (memory, metrics) = (context.memory.clone(), context.metrics.clone());
     let masters = watcher(api::<MooncakeMaster>(&client, namespace), watcher::Config::default())
         .default_backoff()
-        .inspect(move |event| {
-            if let Ok(watcher::Event::Delete(master)) = event {
+        .inspect(move |event| match event {
+            Ok(watcher::Event::InitDone) => ready.set(true),
+            Ok(watcher::Event::Delete(master)) => {
                 let (namespace, name) = (master.namespace().unwrap_or_default(), master.name_any());
                 metrics.forget(&namespace, &name);
                 memory.forget(&(namespace, name));
             }
+            Ok(_) | Err(_) => {}
         })
         .reflect(writer)
         .applied_objects()
@@ -273,15 +275,6 @@ pub async fn run(context: Context, namespace: Option<&str>, ready: Ready, stop: 
     let (wake, woken) = mpsc::unbounded_channel();
     let leases =
         tokio::spawn(watch_leases(context.clone(), namespace.map(str::to_owned), children.clone(), wake));
-    let synced = tokio::spawn({
-        let reader = reader.clone();
-        async move {
-            if reader.wait_until_ready().await.is_ok() {
-                ready.set(true);
-            }
-        }
-    });
-
     let controller = Controller::for_stream(masters, reader)
         .with_config(controller::Config::default().debounce(DEBOUNCE).concurrency(CONCURRENCY))
         .owns_stream(changes::<apps::StatefulSet>(&client, namespace, &children))
@@ -322,7 +315,6 @@ pub async fn run(context: Context, namespace: Option<&str>, ready: Ready, stop: 
         })
         .await;
     leases.abort();
-    synced.abort();
 }
 
 fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>

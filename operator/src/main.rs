@@ -117,7 +117,8 @@ async fn elect(
         lease_name: config.lease_name.clone(),
         timings,
         read_lease_ttl: None,
-        empty_promotion_after: None,
+        // An operator has no index that others would have to be let first for.
+        empty_promotion_after: Some(config.lease_duration),
         epoch_floor: 0,
         duration_floor: Duration::ZERO,
         may_claim: true,

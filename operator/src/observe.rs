@@ -174,7 +174,8 @@ async fn lease(
         return Ok(LeaseState::Foreign(owner));
     }
     let (hold, _) = memory.saw_lease(key, &object, Instant::now());
-    let holder = record.is_held().then(|| Holder {
+    // A Lease that no master has held yet may bear the mark of a release; it names no pod.
+    let holder = (record.is_held() && !record.pod_uid.is_empty()).then(|| Holder {
         pod: record.pod_name.clone(),
         pod_uid: record.pod_uid.clone(),
         address: record.holder.clone(),

@@ -25,6 +25,8 @@ use support::{
 
 #[path = "api_server/life.rs"]
 mod life;
+#[path = "api_server/process.rs"]
+mod process;
 
 fn context(server: &Server) -> Context {
     let metrics = Metrics::new().expect("metrics");
@@ -70,6 +72,7 @@ async fn the_operator_against_a_real_api_server() {
     a_deleted_lease_goes_on_with_the_epoch(&server).await;
     a_lease_that_a_master_created_is_adopted(&server).await;
     what_the_api_server_refuses_is_on_status(&server).await;
+    process::two_processes_elect_one_and_hand_over(&server).await;
     life::a_pair_lives_through_changes_and_faults(&server).await;
 }
 
@@ -154,6 +157,8 @@ async fn a_pass_creates_everything_and_the_next_writes_nothing(server: &Server) 
     assert_eq!(versions(&admin, "create", "m").await, before);
     let seen = get(&admin, "create", "m").await;
     assert_eq!(reason(&seen, "Available"), "False NoActive");
+    let status = seen.status.clone().expect("a status");
+    assert_eq!(status.conditions[0].message, "no master has claimed the Lease yet");
     assert_eq!(reason(&seen, "Progressing"), "True Creating");
     assert_eq!(reason(&seen, "Degraded"), "False AsExpected");
     assert_eq!(seen.status.expect("status").observed_generation, Some(1));

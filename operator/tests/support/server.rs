@@ -25,6 +25,15 @@ pub(crate) enum Who {
     Operator,
 }
 
+impl Who {
+    fn token(self) -> &'static str {
+        match self {
+            Who::Admin => "admin",
+            Who::Operator => "operator",
+        }
+    }
+}
+
 /// A running API server; dropping it ends it.
 pub(crate) struct Server {
     api: Child,
@@ -58,7 +67,8 @@ fn programs() -> PathBuf {
     PathBuf::from(String::from_utf8(found.stdout).expect("a path").trim())
 }
 
-fn free_ports<const N: usize>() -> [u16; N] {
+/// Ports that nobody uses now.
+pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     // All at once, so that they differ.
     let listeners = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));
     listeners.map(|listener| listener.local_addr().expect("an address").port())
@@ -138,14 +148,25 @@ impl Server {
     pub(crate) fn client(&self, who: Who) -> Client {
         let url = format!("https://127.0.0.1:{}", self.port).parse().expect("a URL");
         let mut config = kube::Config::new(url);
-        let token = match who {
-            Who::Admin => "admin",
-            Who::Operator => "operator",
-        };
-        config.auth_info = serde_json::from_value::<AuthInfo>(json!({ "token": token })).expect("a token");
+        config.auth_info =
+            serde_json::from_value::<AuthInfo>(json!({ "token": who.token() })).expect("a token");
         // Its certificate is its own, made at its start; the connection never leaves this machine.
         config.accept_invalid_certs = true;
         Client::try_from(config).expect("a client")
+    }
+
+    /// A kubeconfig for a process.
+    pub(crate) fn kubeconfig(&self, who: Who) -> PathBuf {
+        let path = self.directory.path().join("kubeconfig");
+        let server = format!("https://127.0.0.1:{}", self.port);
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{ "name": "c", "cluster": { "server": server, "insecure-skip-tls-verify": true } }],
+            "users": [{ "name": "u", "user": { "token": who.token() } }],
+            "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+        });
+        fs::write(&path, config.to_string()).expect("a kubeconfig");
+        path
     }
 
     async fn wait_until_ready(&self) {
