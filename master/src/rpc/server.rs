@@ -109,7 +109,13 @@ impl Server {
         let faults = (options.plane == Plane::Main).then(|| service.info().faults.clone());
         let (permit, clock) = (service.permit().clone(), service.clock().clone());
         let shared = Arc::new(ServerShared {
-            grpc: grpc::Stack::new(service.clone(), options.plane, options.max_frame, budget.clone()),
+            grpc: grpc::Stack::new(
+                service.clone(),
+                options.plane,
+                options.max_frame,
+                budget.clone(),
+                options.stall_timeout,
+            ),
             options,
             service,
             permit: permit.clone(),

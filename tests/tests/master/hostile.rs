@@ -457,3 +457,27 @@ fn declared_grpc_sizes_cost_nothing() {
     );
     assert!(grown < 32 * MIB, "RSS grew by {grown} bytes");
 }
+
+/// More requests than the budget holds, none of which ends: they wait for each other, and for nobody else.
+#[test]
+fn stalled_grpc_requests_leave_room_for_small_calls() {
+    let master = MasterBuilder::default().arg("--rpc_byte_budget=4Mi").arg("--max_frame_bytes=1Mi").start();
+    healthy(&master);
+    let others = Undisturbed::start(&master);
+    let mut kept = Vec::new();
+    for _ in 0..8 {
+        let mut stream = thrifty(master.rpc_address(), Ipv4Addr::LOCALHOST);
+        stream.set_nonblocking(false).expect("set");
+        stream.set_write_timeout(Some(Duration::from_secs(2))).expect("set");
+        // A large connection window is not granted, so each gets as far as the master lets it.
+        let mut open = stream.write_all(&h2_start()).is_ok();
+        for n in 0..100 {
+            let prefix = [&[0u8][..], &1_000_000u32.to_be_bytes(), &[0; 8000]].concat();
+            let bytes = [h2_call(2 * n + 1), h2(0, 0, 2 * n + 1, &prefix)].concat();
+            open = open && stream.write_all(&bytes).is_ok();
+        }
+        kept.push(stream);
+    }
+    healthy(&master);
+    println!("others beside 800 stalled gRPC requests: {}", figures(&others.finish()));
+}

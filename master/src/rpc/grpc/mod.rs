@@ -33,7 +33,14 @@ pub(super) struct Stack {
 }
 
 impl Stack {
-    pub(super) fn new(service: Arc<Service>, plane: Plane, max_frame: usize, budget: Arc<Budget>) -> Stack {
+    /// `stall_timeout`: a request that stands still for this long fails.
+    pub(super) fn new(
+        service: Arc<Service>,
+        plane: Plane,
+        max_frame: usize,
+        budget: Arc<Budget>,
+        stall_timeout: Duration,
+    ) -> Stack {
         let permit = service.permit().clone();
         let readiness = service.info().readiness.clone();
         let master = MasterServiceServer::new(calls::Calls::new(service, plane))
@@ -48,7 +55,9 @@ impl Stack {
         if let Some(reflection) = reflection() {
             routes = routes.add_service(reflection);
         }
-        Stack { service: EpochService::new(BudgetService::new(routes.prepare(), budget), permit) }
+        Stack {
+            service: EpochService::new(BudgetService::new(routes.prepare(), budget, stall_timeout), permit),
+        }
     }
 
     /// Serves one connection to its end.
