@@ -27,6 +27,7 @@ use std::{
 use support::Grpc;
 use tokio::time::Instant;
 use tonic::Code;
+use tonic_types::StatusExt as _;
 
 fn on(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
@@ -71,7 +72,9 @@ fn grpc_ping(address: SocketAddr, right_port: u16) -> Says {
         Err(status) => {
             assert_eq!(status.code(), Code::FailedPrecondition);
             assert!(status.message().starts_with("HEARTBEAT_ROUTING_MISMATCH"), "{status}");
-            assert!(status.message().contains(&right_port.to_string()), "{status}");
+            let details = status.get_error_details();
+            let port = details.error_info().and_then(|info| info.metadata.get("heartbeat_rpc_port"));
+            assert_eq!(port, Some(&right_port.to_string()), "{status}");
             Says::Mismatch
         }
     }

@@ -1,6 +1,6 @@
 //! The calls: translate, call the service, translate back.
 
-use super::convert::{code, config, group_id, replica, replica_type, segment, uuid};
+use super::convert::{code, config, group_id, replica, replica_type, routing_mismatch, segment, uuid};
 use crate::{
     admin::Protocol,
     error::ErrorCode,
@@ -468,9 +468,7 @@ impl v1::master_service_server::MasterService for Calls {
         if self.plane == Plane::Main && !self.service.ping_on_main() {
             let port = self.service.heartbeat_port();
             self.service.telemetry().misrouted_ping(Protocol::Grpc, client, port);
-            return Err(Status::failed_precondition(format!(
-                "HEARTBEAT_ROUTING_MISMATCH: heartbeats are served on port {port} only"
-            )));
+            return Err(routing_mismatch(port));
         }
         let (view_version_id, status) = self.service.ping(client);
         let client_status = match status {

@@ -7,7 +7,8 @@ use crate::{
     },
 };
 use mooncake_proto::v1;
-use tonic::Status;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
 
 pub(super) fn uuid(id: Option<v1::Uuid>, field: &str) -> Result<Uuid, Status> {
     let id = id.ok_or_else(|| Status::invalid_argument(format!("{field}: is missing, expected a Uuid")))?;
@@ -102,4 +103,12 @@ pub(super) fn replica(replica: &ReplicaDescriptor) -> v1::Replica {
 /// The number of a result's code, 0 for success.
 pub(super) fn code<T>(result: &Result<T, ErrorCode>) -> i32 {
     result.as_ref().err().map_or(0, |code| code.number())
+}
+
+/// The refusal of a Ping on the main port; its details name the port that takes it (C2).
+pub(super) fn routing_mismatch(port: u32) -> Status {
+    let message = format!("HEARTBEAT_ROUTING_MISMATCH: heartbeats are served on port {port} only");
+    let port = std::collections::HashMap::from([("heartbeat_rpc_port".to_owned(), port.to_string())]);
+    let details = ErrorDetails::with_error_info("HEARTBEAT_ROUTING_MISMATCH", "mooncake.master.v1", port);
+    Status::with_error_details(Code::FailedPrecondition, message, details)
 }
