@@ -13,6 +13,9 @@ use std::{
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
+const MISMATCHES: &str = "mooncake_master_heartbeat_routing_mismatches_total{protocol=\"native\"}";
+const SUSPECTED: &str = "master_client_liveness_suspected_transitions_total";
+
 /// The Python with the client: from the environment, else as the project's own script installs it.
 fn python() -> PathBuf {
     if let Some(path) = std::env::var_os("MOONCAKE_CLIENT_PYTHON") {
@@ -67,9 +70,6 @@ fn a_released_client_works_or_is_told() {
         let alone = lives_for_a_while(&python, false);
         (kept.join().expect("the run with keep-on-main"), alone)
     });
-    const MISMATCHES: &str = "mooncake_master_heartbeat_routing_mismatches_total{protocol=\"native\"}";
-    const SUSPECTED: &str = "master_client_liveness_suspected_transitions_total";
-
     let (result, log) = kept;
     assert_eq!((&result["put"], &result["get later"]), (&0.into(), &"value".into()), "{result}");
     assert_eq!((sample(&result, MISMATCHES), sample(&result, SUSPECTED)), (0.0, 0.0));
