@@ -1,0 +1,115 @@
+//! Every command once, against the master that was built with these tests.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+fn master() -> PathBuf {
+    let bench = Path::new(env!("CARGO_BIN_EXE_mooncake-bench"));
+    let master = bench.with_file_name("mooncake-master");
+    assert!(master.exists(), "{} is missing: build the workspace first (cargo build)", master.display());
+    master
+}
+
+/// A target that is started by the bench.
+fn target(name: &str, flags: &str) -> String {
+    format!(
+        "{name}=spawn:{} --rpc_address=127.0.0.1 --rpc_port={{rpc_port}} --metrics_host=127.0.0.1 \
+         --metrics_port={{metrics_port}} --termination_log= {flags}",
+        master().display()
+    )
+}
+
+/// Output and JSON lines; each measurement must have gone without a refusal.
+fn bench(args: &[&str]) -> (String, Vec<serde_json::Value>) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let json = directory.path().join("results.jsonl");
+    let output = Command::new(env!("CARGO_BIN_EXE_mooncake-bench"))
+        .args(args)
+        .arg("--json")
+        .arg(&json)
+        .output()
+        .expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let lines = std::fs::read_to_string(json).expect("it was written");
+    let lines: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    for line in &lines {
+        assert_eq!(line["refused"], serde_json::json!({}), "{line}");
+    }
+    (text, lines)
+}
+
+#[test]
+fn load_of_two_masters_in_turn_over_both_protocols() {
+    let (first, second) = (target("first", ""), target("second", "--rpc_thread_num=1"));
+    for protocol in ["native", "grpc"] {
+        let (text, lines) = bench(&[
+            "load",
+            "--target",
+            &first,
+            "--target",
+            &second,
+            "--protocol",
+            protocol,
+            "--rounds",
+            "2",
+            "--clients",
+            "2",
+            "--seconds",
+            "0.1",
+            "--warmup",
+            "0.05",
+            "--prefill",
+            "300",
+            "--batch",
+            "16",
+            "-c",
+            "2",
+        ]);
+        assert_eq!(lines.len(), 7 * 2 * 2);
+        assert_eq!((&lines[0]["target"], &lines[7]["target"]), (&"first".into(), &"second".into()));
+        for line in &lines {
+            assert!(line["items_per_s"].as_f64().unwrap() > 0.0, "{line}");
+            assert!(line["server_cpu_us_per_item"].as_f64().unwrap() > 0.0, "{line}");
+        }
+        assert!(text.contains("ratio"), "{text}");
+    }
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate() {
+    let (_, lines) = bench(&[
+        "load",
+        "--target",
+        &target("ours", ""),
+        "--op",
+        "exist",
+        "--rate",
+        "200",
+        "--seconds",
+        "1",
+        "--warmup",
+        "0",
+        "--clients",
+        "1",
+        "--prefill",
+        "100",
+    ]);
+    let rate = lines[0]["items_per_s"].as_f64().unwrap();
+    assert!((100.0..=210.0).contains(&rate), "{rate}");
+}
+
+#[test]
+fn a_flood_with_a_heartbeat_port_and_memory_per_key() {
+    let flags = "--heartbeat_rpc_port={heartbeat_port} --rpc_thread_num=1";
+    let (_, lines) =
+        bench(&["flood", "--target", &target("ours", flags), "--seconds", "1", "-c", "8", "--clients", "2"]);
+    assert!(lines[0]["put_keys_per_s"].as_f64().unwrap() > 0.0 && lines[0]["pings"].as_f64().unwrap() > 5.0);
+    assert_eq!(lines[0]["expired"].as_f64(), Some(0.0));
+    let (_, lines) = bench(&["memory", "--target", &target("ours", ""), "--keys", "20000", "--clients", "2"]);
+    assert_eq!(lines[0]["removed"].as_f64(), Some(20_000.0));
+    assert!(lines[0]["bytes_per_key"].as_f64().unwrap() > 0.0);
+}
