@@ -1,6 +1,6 @@
 # Two commands matter: `make run` shows the product on a local Kubernetes, `make test` runs every test.
 
-.PHONY: help run test clean-cluster fmt lint unit fuzz generated policy e2e
+.PHONY: help run test clean-cluster fmt lint unit fuzz generated policy e2e bench bench-compare
 
 help: ## This list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,3 +32,9 @@ policy: ## Licences, duplicates and sources of all dependencies.
 
 e2e: ## Only the scenarios on a real cluster.
 	@scripts/test.sh e2e
+
+bench: ## Measure the master on this machine (about 15 minutes).
+	@scripts/bench.sh alone
+
+bench-compare: ## The same beside the C++ master from PyPI, in turns (about 30 minutes).
+	@scripts/bench.sh compare
