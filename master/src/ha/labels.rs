@@ -152,8 +152,11 @@ impl LabelWriter {
             if let Some(epoch) = wanted.epoch {
                 patch["metadata"]["annotations"] = json!({ EPOCH_ANNOTATION: epoch.to_string() });
             }
-            let request =
-                Builder::new(&self.path).patch(name, &PatchParams::default(), &Patch::Merge(&patch));
+            let request = Builder::new(&self.path).patch(
+                name,
+                &PatchParams { field_manager: Some("mooncake-master".into()), ..PatchParams::default() },
+                &Patch::Merge(&patch),
+            );
             match self.send(name, request).await {
                 // Gone is as good as done.
                 Ok(_) => return Ok(()),

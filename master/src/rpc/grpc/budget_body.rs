@@ -1,6 +1,7 @@
-//! The byte budget for gRPC: what a request has received counts until its answer is under way, and a request that
+//! The byte budget for gRPC requests: what one has received counts until its answer is encoded, and a request that
 //! stands still does not hold it for ever.
 
+use super::answer_body::{AnswerBody, Unsent};
 use crate::rpc::budget::{Budget, Reservation};
 use bytes::{Buf, Bytes};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
@@ -16,17 +17,24 @@ use tokio::time::Sleep;
 use tonic::{Status, body::Body};
 use tower::{BoxError, Service};
 
-/// Puts the budget around every request body of the inner service.
+/// Puts the budget around every request and answer of the inner service.
 #[derive(Clone)]
 pub(super) struct BudgetService<S> {
     inner: S,
     budget: Arc<Budget>,
     stall_timeout: Duration,
+    unsent: Arc<Unsent>,
 }
 
-impl<S> BudgetService<S> {
+impl<S: Clone> BudgetService<S> {
     pub(super) fn new(inner: S, budget: Arc<Budget>, stall_timeout: Duration) -> Self {
-        BudgetService { inner, budget, stall_timeout }
+        BudgetService { inner, budget, stall_timeout, unsent: Arc::default() }
+    }
+
+    /// The same for one connection, with its unsent answers.
+    pub(super) fn for_connection(&self) -> (Self, Arc<Unsent>) {
+        let unsent: Arc<Unsent> = Arc::default();
+        (BudgetService { unsent: unsent.clone(), ..self.clone() }, unsent)
     }
 }
 
@@ -52,8 +60,11 @@ where
         let timeout = self.stall_timeout;
         let request = request.map(|inner| Body::new(BudgetBody::new(inner, body_held, timeout)));
         let answer = self.inner.call(request);
+        let (reserved, unsent) = (self.budget.reservation(), self.unsent.clone());
         Box::pin(async move {
             let answer = answer.await;
+            let answer =
+                answer.map(|answer| answer.map(|body| Body::new(AnswerBody::new(body, reserved, unsent))));
             drop(held);
             answer
         })

@@ -3,6 +3,7 @@
 use super::convert::{code, config, group_id, replica, replica_type, routing_mismatch, segment, uuid};
 use crate::{
     admin::Protocol,
+    clock::Instant,
     error::ErrorCode,
     rpc::{
         native::generation::Method,
@@ -57,13 +58,13 @@ impl Calls {
             Err(Refusal::NoPermit) => return Err(no_permit()),
         };
         let tally = Tally { failed: result.is_err(), ..Tally::default() };
-        self.service.telemetry().count(
-            method,
-            Protocol::Grpc,
-            &tally,
-            self.service.clock().now().saturating_since(started),
-        );
+        self.count(method, &tally, started);
         Ok(result)
+    }
+
+    fn count(&self, method: Method, tally: &Tally, started: Instant) {
+        let took = self.service.clock().now().saturating_since(started);
+        self.service.telemetry().count(method, Protocol::Grpc, tally, took);
     }
 
     async fn batch<T>(
@@ -77,12 +78,7 @@ impl Calls {
         let results = self.service.batch(0..total, |i| each(*i)).await.map_err(|_| no_permit())?;
         let mut tally = Tally::default();
         tally.batch(&results);
-        self.service.telemetry().count(
-            method,
-            Protocol::Grpc,
-            &tally,
-            self.service.clock().now().saturating_since(started),
-        );
+        self.count(method, &tally, started);
         Ok(results)
     }
 
@@ -470,7 +466,9 @@ impl v1::master_service_server::MasterService for Calls {
             self.service.telemetry().misrouted_ping(Protocol::Grpc, client, port);
             return Err(routing_mismatch(port));
         }
+        let started = self.service.clock().now();
         let (view_version_id, status) = self.service.ping(client);
+        self.count(Method::Ping, &Tally::default(), started);
         let client_status = match status {
             ClientStatus::Ok => v1::ClientStatus::ClientOk,
             ClientStatus::NeedRemount => v1::ClientStatus::NeedRemount,
@@ -497,7 +495,9 @@ impl v1::master_service_server::MasterService for Calls {
 
     async fn health_check(&self, _: Request<v1::HealthCheckRequest>) -> Answer<v1::HealthCheckResponse> {
         self.main_only(Method::HealthCheck)?;
-        let report = self.service.health_check(self.service.clock().now(), HealthReport::START).await;
+        let started = self.service.clock().now();
+        let report = self.service.health_check(started, HealthReport::START).await;
+        self.count(Method::HealthCheck, &Tally::default(), started);
         Ok(Response::new(v1::HealthCheckResponse {
             ok: report.ok,
             shards_checked: report.shards_checked,

@@ -1,5 +1,6 @@
 //! The gRPC front end: `mooncake.master.v1`, the standard health service and reflection.
 
+mod answer_body;
 mod budget_body;
 mod calls;
 mod convert;
@@ -7,6 +8,7 @@ mod epoch;
 mod health;
 
 use super::{budget::Budget, server::Plane, service::Service};
+use crate::permit::ServingPermit;
 use budget_body::BudgetService;
 use epoch::EpochService;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -29,11 +31,14 @@ const SEND_BUFFER: usize = 256 << 10;
 /// The services of one port, ready to be put on any number of connections.
 #[derive(Clone)]
 pub(super) struct Stack {
-    service: EpochService<BudgetService<Routes>>,
+    service: BudgetService<Routes>,
+    permit: Arc<ServingPermit>,
+    stall_timeout: Duration,
 }
 
 impl Stack {
-    /// `stall_timeout`: a request that stands still for this long fails.
+    /// `stall_timeout`: a request that stands still for this long fails, and a peer that reads nothing of an answer for
+    /// this long loses its connection.
     pub(super) fn new(
         service: Arc<Service>,
         plane: Plane,
@@ -55,9 +60,8 @@ impl Stack {
         if let Some(reflection) = reflection() {
             routes = routes.add_service(reflection);
         }
-        Stack {
-            service: EpochService::new(BudgetService::new(routes.prepare(), budget, stall_timeout), permit),
-        }
+        let service = BudgetService::new(routes.prepare(), budget, stall_timeout);
+        Stack { service, permit, stall_timeout }
     }
 
     /// Serves one connection to its end.
@@ -76,7 +80,16 @@ impl Stack {
             // A peer that has gone without a word is noticed by this, since an idle connection has no other deadline.
             .keep_alive_interval(Duration::from_secs(60))
             .keep_alive_timeout(Duration::from_secs(20));
-        builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(self.service.clone())).await
+        let (service, unsent) = self.service.for_connection();
+        let service = EpochService::new(service, self.permit.clone());
+        let connection = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(service));
+        tokio::select! {
+            result = connection => result,
+            () = unsent.stalled(self.stall_timeout) => {
+                tracing::debug!("a peer does not read an answer; closing its connection");
+                Ok(())
+            }
+        }
     }
 }
 
