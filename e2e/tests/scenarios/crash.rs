@@ -50,8 +50,7 @@ pub(crate) async fn killed(cluster: &Cluster) -> anyhow::Result<()> {
         Ok(rounds)
     };
     let result = scenario::run(cluster, "killed", body, |rounds, seen| judge(&rounds, seen)).await;
-    start_operator(cluster).await?;
-    result
+    result.and(start_operator(cluster).await)
 }
 
 async fn kill_once(
@@ -161,6 +160,5 @@ pub(crate) async fn deleted(cluster: &Cluster) -> anyhow::Result<()> {
         Ok(())
     };
     let result = scenario::run(cluster, "deleted", body, |(), _| Ok(())).await;
-    start_operator(cluster).await?;
-    result
+    result.and(start_operator(cluster).await)
 }
