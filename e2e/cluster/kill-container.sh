@@ -2,11 +2,6 @@
 # kill-container.sh NAMESPACE POD: SIGKILL to the pod's first container's main process, from the node. (A SIGKILL sent
 # from inside a container never reaches its own PID 1.) Prints the container's id and the pid.
 set -euo pipefail
-. "$(dirname "$(readlink -f "$0")")/settings.sh"
-[ $# = 2 ] || { echo "usage: $0 NAMESPACE POD" >&2; exit 2; }
-id=$(kubectl_admin -n "$1" get pod "$2" -o 'jsonpath={.status.containerStatuses[0].containerID}')
-id=${id#containerd://}
-pid=$(containers tasks ls | awk -v id="$id" '$1 == id && $3 == "RUNNING" {print $2}')
-[ -n "$pid" ] || { echo "the container ${id:-of $2} does not run" >&2; exit 1; }
-kill -KILL "$pid"
-echo "$id $pid"
+container=$("$(dirname "$(readlink -f "$0")")/container-pid.sh" "$@")
+kill -KILL "${container#* }"
+echo "$container"

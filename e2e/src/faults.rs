@@ -1,6 +1,7 @@
 //! What a scenario does to the cluster.
 
 use crate::{
+    clock::Moment,
     cluster::{Cluster, OPERATOR, run},
     instance::eventually,
 };
@@ -10,7 +11,7 @@ use kube::{
     Api, ResourceExt as _,
     api::{ListParams, Patch, PatchParams},
 };
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use std::{process::Command, time::Duration};
 
 /// How the API server goes away.
@@ -22,9 +23,14 @@ pub enum Outage {
     Stopped,
 }
 
-/// SIGKILL from the node to the main process of a pod's container.
-pub fn kill_container(cluster: &Cluster, namespace: &str, pod: &str) -> anyhow::Result<()> {
-    run(Command::new(cluster.file("e2e/cluster/kill-container.sh")).args([namespace, pod])).map(drop)
+/// SIGKILL from the node to the main process of a pod's container; returns the moment just before.
+pub fn kill_container(cluster: &Cluster, namespace: &str, pod: &str) -> anyhow::Result<Moment> {
+    let container = run(Command::new(cluster.file("e2e/cluster/container-pid.sh")).args([namespace, pod]))?;
+    let (_, pid) = container.split_once(' ').with_context(|| container.clone())?;
+    let pid = Pid::from_raw(pid.parse()?).context("pid 0")?;
+    let fault = Moment::now();
+    kill_process(pid, Signal::KILL)?;
+    Ok(fault)
 }
 
 /// The API server is away until this is ended or dropped.

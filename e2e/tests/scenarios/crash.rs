@@ -67,8 +67,7 @@ async fn kill_once(
     client.sample(SAMPLING).await?;
     tokio::time::sleep(Duration::from_millis(500)).await;
 
-    let fault = Moment::now();
-    kill_container(cluster, &instance.namespace, &before.pod)?;
+    let fault = kill_container(cluster, &instance.namespace, &before.pod)?;
     let after = next_holder(instance, &before).await?;
     eventually("the client puts and gets again", Duration::from_secs(60), async || {
         let key = format!("round-{number}");
