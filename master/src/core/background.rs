@@ -18,6 +18,8 @@ pub(crate) struct Background(Mutex<Progress>);
 #[derive(Debug, Default)]
 struct Progress {
     discard_cursor: u16,
+    /// Every shard was looked at in this round; ranges set aside may still be left.
+    discarded: bool,
     next_round: Instant,
 }
 
@@ -33,10 +35,15 @@ impl Core {
         let now = self.clock.now();
         let mut more = self.offboarding_tick(now, STEPS_PER_TICK);
         if now >= progress.next_round && self.permit.held() {
+            // Each has steps of its own, so that neither keeps the other from ever being done.
+            if !progress.discarded {
+                let mut budget = STEPS_PER_TICK;
+                progress.discarded = self.discard_abandoned(&mut progress.discard_cursor, &mut budget);
+            }
             let mut budget = STEPS_PER_TICK;
-            let discarded = self.discard_abandoned(&mut progress.discard_cursor, &mut budget);
             let released = self.release_due(now, &mut budget);
-            if discarded && released {
+            if progress.discarded && released {
+                progress.discarded = false;
                 progress.next_round = now.saturating_add(ROUND);
             } else {
                 more = true;

@@ -27,11 +27,11 @@ impl Core {
     /// client remount-ready.
     ///
     /// # Errors
-    /// `InvalidParams`: base or size is 0, the end is beyond the address space, or another segment is mounted under
+    /// `InvalidParams`: base or size is 0, the end is beyond the address space, a name is over 1024 bytes, or another segment is mounted under
     /// that id. `UnavailableInCurrentStatus` (try again): the segment, or an earlier incarnation of the client, is
     /// still being taken out.
     pub fn mount_segment(&self, client: ClientId, segment: SegmentSpec) -> Result<(), ErrorCode> {
-        if !is_valid(&segment) {
+        if !is_valid(&segment) || !is_short(&segment) {
             return Err(ErrorCode::InvalidParams);
         }
         let mut registry = self.registry.lock();
@@ -57,9 +57,13 @@ impl Core {
     /// there may still be writing. Descriptions of no memory (base or size 0) are left out, as upstream does.
     ///
     /// # Errors
-    /// `InvalidParams`: one differs from what is mounted under its id (name, base, size or owner);
+    /// `InvalidParams`: one differs from what is mounted under its id (name, base, size or owner), there are more than
+    /// 1024, or a name is over 1024 bytes;
     /// `UnavailableInCurrentStatus` as for a mount. Nothing is mounted then.
     pub fn remount_segments(&self, client: ClientId, segments: Vec<SegmentSpec>) -> Result<(), ErrorCode> {
+        if segments.len() > MAX_SEGMENTS || !segments.iter().all(is_short) {
+            return Err(ErrorCode::InvalidParams);
+        }
         let mut registry = self.registry.lock();
         let record = self.mountable(client)?;
         let mut new: BTreeMap<SegmentId, SegmentSpec> = BTreeMap::new();
@@ -172,4 +176,15 @@ impl Core {
     pub(crate) fn publish_placement(&self, registry: &Registry) {
         self.placement.store(Arc::new(registry.placement()));
     }
+}
+
+/// Segments in one ReMount, and bytes of each name in a description, at the most: a segment costs kilobytes here, and
+/// its endpoint stands in every answer about a key in it.
+const MAX_SEGMENTS: usize = 1024;
+const MAX_NAME: usize = 1024;
+
+fn is_short(segment: &SegmentSpec) -> bool {
+    [&segment.name, &segment.te_endpoint, &segment.protocol, &segment.host_id]
+        .iter()
+        .all(|name| name.len() <= MAX_NAME)
 }

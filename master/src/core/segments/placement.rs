@@ -54,6 +54,10 @@ struct Search<'a, 'c> {
     placed: SmallVec<[Placed; 1]>,
 }
 
+/// Replicas of one object at the most. Nobody keeps more copies of a cache entry, and each one is looked for under the
+/// lock of the key's shard.
+const MAX_REPLICAS: usize = 64;
+
 impl Placement {
     pub(crate) fn new<'s>(segments: impl Iterator<Item = &'s Arc<Segment>>) -> Placement {
         let mut placement = Placement::default();
@@ -88,13 +92,17 @@ impl Placement {
     /// their order, then (if asked for) segments on the writer's host, then all from a random start.
     pub(crate) fn place(&self, wanted: &Wanted<'_>) -> SmallVec<[Placed; 1]> {
         let config = wanted.config;
-        let count = usize::try_from(config.replica_num).unwrap_or(usize::MAX).min(self.names.len());
+        let count =
+            usize::try_from(config.replica_num).unwrap_or(usize::MAX).min(self.names.len()).min(MAX_REPLICAS);
         let mut search = Search { wanted, count, tried: 0, used: SmallVec::new(), placed: SmallVec::new() };
         if count == 0 {
             return search.placed;
         }
         if config.preferred_segment.is_empty() {
             for name in &config.preferred_segments {
+                if search.done() {
+                    break;
+                }
                 self.try_name(&mut search, self.by_name.get(*name).copied());
             }
         } else {

@@ -17,6 +17,10 @@ impl Core {
         let mut removed = 0;
         for &(range, hash) in held {
             let mut shard = self.store.write_blocking(Store::shard_of(hash));
+            // The lock may have taken long, and without the permit nothing moves.
+            if !self.permit.held() {
+                break;
+            }
             if let Some(position) =
                 shard.position(hash, |object| object.any(|replica| replica.is_at(segment, range)))
             {
@@ -64,6 +68,9 @@ impl Core {
             return 0;
         }
         let mut shard = self.store.write_blocking(index);
+        if !self.permit.held() {
+            return 0;
+        }
         for &hash in &abandoned {
             if let Some(position) = shard.position(hash, |object| self.is_abandoned(object, now)) {
                 self.discard_unfinished(&mut shard, hash, position);

@@ -132,6 +132,35 @@ fn the_background_discards_abandoned_puts() {
 }
 
 #[test]
+fn unfinished_puts_in_every_shard_do_not_keep_ranges_aside_for_ever() {
+    let rig = Rig::with_segment();
+    rig.start(1, b"abandoned", MIB).unwrap();
+    rig.clock.advance(31 * SECOND);
+    rig.settle();
+    rig.clock.advance(600 * SECOND);
+    let mut shards = BTreeSet::new();
+    let mut n = 0u32;
+    while shards.len() < usize::from(SHARDS) {
+        n += 1;
+        if shards.insert(rig.core.shard_of(&n.to_le_bytes())) {
+            rig.start(1, &n.to_le_bytes(), 10).unwrap();
+        }
+    }
+    rig.settle();
+    assert_eq!((rig.core.stats().ranges_released, rig.core.stats().aside_bytes), (1, 0));
+}
+
+#[test]
+fn descriptions_of_segments_are_bounded() {
+    let rig = Rig::new();
+    let long = SegmentSpec { te_endpoint: vec![b'x'; 1025].into(), ..spec(1, MIB) };
+    assert_eq!(rig.core.mount_segment(client(1), long.clone()), Err(ErrorCode::InvalidParams));
+    assert_eq!(rig.core.remount_segments(client(1), vec![long]), Err(ErrorCode::InvalidParams));
+    let many = (1..=1025).map(|n| spec(n, MIB)).collect();
+    assert_eq!(rig.core.remount_segments(client(1), many), Err(ErrorCode::InvalidParams));
+}
+
+#[test]
 fn replicas_lie_on_distinct_segments_and_preferred_ones_come_first() {
     let rig = Rig::new();
     for n in 1..=4 {
