@@ -30,6 +30,11 @@ const STALL: Duration = Duration::from_secs(30);
 /// A thread that listens to clients and has not ticked for this long was deaf meanwhile.
 const DEAF: Duration = Duration::from_secs(1);
 
+/// A heartbeat is a few dozen bytes; so is everything that belongs on its port.
+const HEARTBEAT_FRAME: usize = 16 << 10;
+/// Bytes in flight on the heartbeat port.
+const HEARTBEAT_BUDGET: usize = 256 << 20;
+
 /// What outlives a single promotion and every port shares.
 #[derive(Clone)]
 pub struct Shared {
@@ -109,8 +114,12 @@ impl Serving {
             .heartbeat
             .port
             .map(|number| {
-                let options = port(Plane::Heartbeat, number, config.heartbeat.threads);
-                Server::start(options, service.clone(), budget.clone(), connections.clone())
+                // A budget of its own: data that fills the other one must not keep a heartbeat waiting (C1).
+                let options = ServerOptions {
+                    max_frame: HEARTBEAT_FRAME,
+                    ..port(Plane::Heartbeat, number, config.heartbeat.threads)
+                };
+                Server::start(options, service.clone(), Budget::new(HEARTBEAT_BUDGET), connections.clone())
             })
             .transpose()?;
         if let Some(server) = &heartbeat {

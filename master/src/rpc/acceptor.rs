@@ -168,17 +168,20 @@ impl AcceptLoop {
         if !self.permit.held() {
             return; // answers nothing: closed at once
         }
-        let Some(count) = counts.admit(peer.ip(), &self.limits) else {
-            self.stats.refused.fetch_add(1, Ordering::Relaxed);
-            return;
+        // The self-probe is not subject to the caps: full of clients is not the same as unable to serve them.
+        let probe = (self.limits.probe_target)(peer).filter(|&index| index < self.threads.len());
+        let count = match counts.admit(peer.ip(), &self.limits) {
+            None if probe.is_none() => {
+                self.stats.refused.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            count => count,
         };
         if let Err(error) = self.prepare(&stream) {
             tracing::debug!(%peer, %error, "connection is gone before it was served");
             return;
         }
-        let index = (self.limits.probe_target)(peer)
-            .filter(|&index| index < self.threads.len())
-            .unwrap_or_else(|| self.choose(next));
+        let index = probe.unwrap_or_else(|| self.choose(next));
         self.stats.accepted.fetch_add(1, Ordering::Relaxed);
         self.threads[index].hand(self.connections.register(stream), peer, count);
     }

@@ -31,7 +31,7 @@ pub(super) struct DataThread {
 struct Handed {
     stream: Registered<TcpStream>,
     peer: SocketAddr,
-    count: AddressCount,
+    count: Option<AddressCount>,
 }
 
 /// What others may see of a data thread.
@@ -59,7 +59,7 @@ impl DataThread {
     }
 
     /// Gives the thread a connection. If the thread has ended the connection closes.
-    pub(super) fn hand(&self, stream: Registered<TcpStream>, peer: SocketAddr, count: AddressCount) {
+    pub(super) fn hand(&self, stream: Registered<TcpStream>, peer: SocketAddr, count: Option<AddressCount>) {
         self.state.connections.fetch_add(1, Ordering::Relaxed);
         if self.inbox.send(Handed { stream, peer, count }).is_err() {
             self.state.connections.fetch_sub(1, Ordering::Relaxed);
