@@ -15,7 +15,8 @@ const AT_ONCE: usize = 4096;
 pub fn init(config: &LogConfig) {
     // The filter was checked when the configuration was read.
     let filter = EnvFilter::try_new(&config.filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = fmt().with_env_filter(filter).with_writer(|| Unblocked(io::stderr())).with_target(false);
+    let builder =
+        fmt().with_env_filter(filter).with_writer(|| Unblocked(io::stderr().lock())).with_target(false);
     let result = match config.format {
         LogFormat::Json => builder.json().flatten_event(true).with_target(true).try_init(),
         LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),
@@ -25,7 +26,7 @@ pub fn init(config: &LogConfig) {
     }
 }
 
-/// Drops what cannot be written without waiting. A reader that stalls, a full disk behind a container's log, must not
+/// Drops what cannot be written without waiting; the lock of the stream is held from the look to the write. A reader that stalls, a full disk behind a container's log, must not
 /// stop the lease thread from fencing this process; a background writer instead would lose the last words of a
 /// process that ends.
 struct Unblocked<W>(W);

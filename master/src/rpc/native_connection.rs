@@ -97,8 +97,13 @@ impl NativeConnection {
         Ok(())
     }
 
-    /// Handles the complete frames that have arrived. Returns how many bytes the next frame needs in all, 0 if its
-    /// header is not complete.
+    /// Whether no further call may begin now.
+    fn is_full(&self) -> bool {
+        self.parked.len() >= MAX_PARKED || self.output.pending() > OUTPUT_HIGH
+    }
+
+    /// Handles the complete frames that have arrived, until there is too much under way. Returns how many bytes the next
+    /// frame needs in all, 0 if its header is not complete.
     fn handle_input(&mut self) -> Result<usize, ()> {
         loop {
             let bytes = &self.input.bytes[self.input.start..];
@@ -126,7 +131,7 @@ impl NativeConnection {
                 self.park(header, whole);
             }
             self.input.start += whole;
-            if self.parked.len() >= MAX_PARKED || self.output.pending() > OUTPUT_HIGH {
+            if self.is_full() {
                 return Ok(0);
             }
         }
@@ -179,17 +184,25 @@ impl Future for NativeConnection {
             let before = this.input.start;
             let Ok(frame) = this.handle_input() else { return Poll::Ready(()) };
             handled += this.input.start - before;
+            let mut stopped = this.is_full();
             this.input.compact(frame);
-            while let Poll::Ready(Some(answer)) = this.parked.poll_next_unpin(cx) {
+            while this.output.pending() <= OUTPUT_HIGH
+                && let Poll::Ready(Some(answer)) = this.parked.poll_next_unpin(cx)
+            {
                 let Some(answer) = answer else { return Poll::Ready(()) };
                 this.output.bytes.extend_from_slice(&answer);
             }
+            stopped |= this.output.pending() > OUTPUT_HIGH;
             this.output.account();
             if this.poll_output(cx).is_err() {
                 return Poll::Ready(());
             }
-            if this.parked.len() >= MAX_PARKED || this.output.pending() > OUTPUT_HIGH {
+            if this.is_full() {
                 break;
+            }
+            if stopped && handled <= TURN {
+                // There is room again, and complete frames or finished answers may be waiting that nothing else wakes us for.
+                continue;
             }
             if handled > TURN {
                 cx.waker().wake_by_ref();

@@ -10,7 +10,7 @@ use crate::{
     permit::ServingPermit,
     types::{Attempt, ClientStatus, OpError, Walk},
 };
-use regex::bytes::Regex;
+use regex::bytes::{Regex, RegexBuilder};
 use std::{
     future::Future,
     iter::Peekable,
@@ -26,6 +26,10 @@ const KEYS_PER_TURN: usize = 256;
 /// A parked call is tried again this often without a pause, then with one.
 const EAGER_TRIES: u32 = 16;
 const PAUSE: Duration = Duration::from_millis(1);
+/// The longest pause: many calls parked at one shard must not keep their thread busy with trying.
+const LONG_PAUSE: Duration = Duration::from_millis(16);
+/// The longest pattern, bytes.
+const MAX_PATTERN: usize = 4096;
 /// How long HealthCheck waits before it tries a busy shard again (A2).
 const HEALTH_BACK_OFF: Duration = Duration::from_millis(10);
 
@@ -260,10 +264,19 @@ impl Service {
     }
 }
 
-/// A pattern as a caller writes it: unanchored, over bytes, in linear time (no look-around, no back-references).
+/// A pattern as a caller writes it: unanchored, over bytes, in linear time (no look-around, no back-references), at most
+/// [`MAX_PATTERN`] long.
 pub(super) fn parse_regex(pattern: &[u8]) -> Result<Regex, ErrorCode> {
+    if pattern.len() > MAX_PATTERN {
+        return Err(ErrorCode::InvalidParams);
+    }
     let text = std::str::from_utf8(pattern).map_err(|_| ErrorCode::InvalidParams)?;
-    Regex::new(text).map_err(|_| ErrorCode::InvalidParams)
+    RegexBuilder::new(text)
+        .size_limit(1 << 20)
+        .dfa_size_limit(1 << 20)
+        .nest_limit(64)
+        .build()
+        .map_err(|_| ErrorCode::InvalidParams)
 }
 
 impl HealthReport {
@@ -277,9 +290,28 @@ pub(super) fn pause(step: Step, tries: &mut u32) -> impl Future<Output = ()> {
     let sleep = match step {
         Step::Parked => {
             *tries += 1;
-            *tries > EAGER_TRIES
+            (*tries > EAGER_TRIES)
+                .then(|| LONG_PAUSE.min(PAUSE * 2u32.saturating_pow((*tries - EAGER_TRIES) / 4)))
         }
-        _ => false,
+        _ => None,
     };
-    async move { if sleep { tokio::time::sleep(PAUSE).await } else { tokio::task::yield_now().await } }
+    async move {
+        match sleep {
+            Some(time) => tokio::time::sleep(time).await,
+            None => tokio::task::yield_now().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_bounded_and_linear() {
+        assert!(parse_regex(b"^k.*").expect("a pattern").is_match(b"k1"));
+        for refused in [&b"("[..], b"\xff", &[b'a'; MAX_PATTERN + 1], b"(?:x{1000}){1000}", b"(a)\\1"] {
+            assert_eq!(parse_regex(refused).err(), Some(ErrorCode::InvalidParams));
+        }
+    }
 }

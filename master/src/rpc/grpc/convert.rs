@@ -2,6 +2,7 @@
 
 use crate::{
     error::ErrorCode,
+    rpc::native::field::Wishes,
     types::{
         ReplicaDescriptor, ReplicaStatus, ReplicaType, ReplicateConfig, SegmentSpec, SoftPinAction, Uuid,
     },
@@ -45,6 +46,13 @@ pub(super) fn config(
         return Err(Status::invalid_argument(format!(
             "config.group_ids: {} entries, expected none or one for each of {keys} keys",
             config.group_ids.len()
+        )));
+    }
+    if config.preferred_segments.len() > Wishes::LIMIT {
+        return Err(Status::invalid_argument(format!(
+            "config.preferred_segments: {} names, expected at most {}",
+            config.preferred_segments.len(),
+            Wishes::LIMIT
         )));
     }
     Ok(ReplicateConfig {
