@@ -140,11 +140,17 @@ impl State {
             }
             Event::Permit { epoch, until } => {
                 self.lease.set(Some((epoch, Instant::from_nanos(until.as_nanos()))));
+                if let Some(tenure) = &mut *self.tenure.borrow_mut() {
+                    tenure.permit_given(self.now());
+                }
                 self.serve();
             }
             Event::PermitEnded => {
-                self.lease.set(None);
+                let ended = self.lease.take().map_or(self.now(), |(_, until)| until.min(self.now()));
                 self.fence();
+                if let Some(tenure) = &mut *self.tenure.borrow_mut() {
+                    tenure.permit_ended(ended);
+                }
                 self.parts.role.set_state(HaState::Candidate);
             }
             Event::Lost { reason } => {
@@ -255,7 +261,7 @@ impl State {
                 self.check(now);
             }
             let ending = self.ending.get().map(|(_, at)| at);
-            let next = ending.or_else(|| self.tenure.borrow().as_ref().and_then(Tenure::next));
+            let next = ending.or_else(|| self.tenure.borrow().as_ref().and_then(|tenure| tenure.next(now)));
             let sleep = next.map_or(LONGEST_SLEEP, |at| {
                 at.saturating_since(self.now()).min(LONGEST_SLEEP) + Duration::from_millis(1)
             });
@@ -291,7 +297,8 @@ impl State {
     /// alone there is nobody to give it to.
     fn check(&self, now: Instant) {
         let failure = self.tenure.borrow().as_ref().and_then(|tenure| tenure.failure(now));
-        if let (Some(failure), Some((epoch, _))) = (failure, self.lease.get())
+        if let (Some(failure), Some((epoch, until))) = (failure, self.lease.get())
+            && now < until
             && !matches!(self.options.backend, Backend::Solo)
         {
             log(move || tracing::error!(epoch, reason = %failure, "giving the lease up and starting anew"));
