@@ -89,8 +89,10 @@ pub async fn observe(
         objects.push(ObjectState { kind: wanted.kind, name: wanted.name.clone(), presence });
     }
 
+    let labelled = labelled_pods(client, master).await?;
+    let any_pod = !labelled.is_empty();
     let pods = match &stateful_set {
-        Some(stateful_set) => pods(client, master, stateful_set, memory, probe, &key).await?,
+        Some(stateful_set) => pods(master, labelled, stateful_set, memory, probe, &key).await,
         None => Vec::new(),
     };
     // After the pods. Whoever claims the Lease later than this touches every other pod, so that a write which carries
@@ -112,6 +114,7 @@ pub async fn observe(
         known_epoch: status.epoch.unwrap_or(0).max(epoch_now),
         lease,
         pods,
+        any_pod,
         disagreed_for: std::time::Duration::ZERO,
         last_error: memory.last_error(&key),
     };
@@ -190,22 +193,28 @@ async fn lease(
     }))
 }
 
+/// The pods with the resource's labels, whoever made them.
+async fn labelled_pods(client: &Client, master: &MooncakeMaster) -> Result<Vec<core::Pod>, ObserveError> {
+    let api: Api<core::Pod> = Api::namespaced(client.clone(), &master.namespace().unwrap_or_default());
+    let selector: Vec<String> =
+        crate::build::selector(master).into_iter().map(|(label, value)| format!("{label}={value}")).collect();
+    let found =
+        api.list(&ListParams::default().labels(&selector.join(","))).await.map_err(reading("the pods"))?;
+    Ok(found.items)
+}
+
+/// Those of them that the StatefulSet has made, each asked what it is.
 async fn pods(
-    client: &Client,
     master: &MooncakeMaster,
+    found: Vec<core::Pod>,
     stateful_set: &DynamicObject,
     memory: &Memory,
     probe: &Probe,
     key: &Key,
-) -> Result<Vec<Pod>, ObserveError> {
-    let (namespace, name) = key;
-    let api: Api<core::Pod> = Api::namespaced(client.clone(), namespace);
-    let selector: Vec<String> =
-        crate::build::selector(master).into_iter().map(|(label, value)| format!("{label}={value}")).collect();
-    let found =
-        api.list(&ListParams::default().labels(&selector.join(","))).await.map_err(reading("Pods"))?;
+) -> Vec<Pod> {
+    let (_, name) = key;
     let port = u16::try_from(master.spec.ports.metrics).unwrap_or_default();
-    let of_the_set = found.items.into_iter().filter_map(|pod| {
+    let of_the_set = found.into_iter().filter_map(|pod| {
         let ordinal = names::ordinal(name, &pod.name_any())?;
         let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
         owners
@@ -228,7 +237,7 @@ async fn pods(
         pod.idle_for = memory.idle_for(key, &pod.id.name, &pod.id.uid, !well, now);
     }
     pods.sort_by_key(|pod| pod.ordinal);
-    Ok(pods)
+    pods
 }
 
 fn container(pod: &core::Pod) -> Option<&core::ContainerStatus> {

@@ -95,8 +95,9 @@ pub fn decide(seen: &Observed) -> Decision {
         match &seen.lease {
             // Before the pods, so that no master has to create it without an owner.
             LeaseState::Missing => {
-                // Once an epoch was seen, a pod that is gone proves nothing: its process may run on a lost node.
-                let released = seen.known_epoch == 0 && seen.pods.is_empty();
+                // Once an epoch was seen, a pod that is gone proves nothing: its process may run on a lost node. And a
+                // pod of an earlier resource of this name may still serve, though this one's status knows no epoch.
+                let released = seen.known_epoch == 0 && !seen.any_pod;
                 actions.push(Action::CreateLease { epoch: seen.known_epoch, released });
             }
             LeaseState::Present(lease) if !lease.owned => actions.push(Action::AdoptLease),

@@ -21,6 +21,8 @@ struct Member {
     alive: bool,
     /// Rounds since it neither served nor stood by.
     idle: u32,
+    /// Its StatefulSet is gone. It keeps its name until the garbage collector takes it.
+    orphan: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -65,6 +67,10 @@ enum Step {
     Template(u8),
     /// Somebody deletes the Lease.
     DeleteLease,
+    /// A user deletes the resource and applies it again: StatefulSet, Lease and status are gone, the pods run on.
+    Reapply,
+    /// The garbage collector takes the pods of earlier StatefulSets.
+    Collect,
     /// The next holder's own label write is lost.
     LoseLabel,
     /// An outsider labels a pod while none is labelled. Not between a look of the operator and its write: an outsider,
@@ -94,8 +100,15 @@ impl World {
         let Some(template) = self.applied else { return };
         for member in self.members.iter_mut().filter(|member| member.is_none()) {
             let alive = World::is_good(template);
-            *member =
-                Some(Member { uid: self.next_uid, version: 1, template, labelled: false, alive, idle: 0 });
+            *member = Some(Member {
+                uid: self.next_uid,
+                version: 1,
+                template,
+                labelled: false,
+                alive,
+                idle: 0,
+                orphan: false,
+            });
             self.next_uid += 1;
         }
     }
@@ -141,7 +154,7 @@ impl World {
         self.status_epoch = self.status_epoch.max(epoch);
         let holder = self.lease.as_ref().and_then(|lease| lease.holder);
         let pods = self.members.iter().enumerate().filter_map(|(index, member)| {
-            let member = member.as_ref()?;
+            let member = member.as_ref().filter(|member| !member.orphan)?;
             let leads = holder == Some((index, member.uid)) && member.alive;
             let mut seen = pod(index as i32);
             seen.id.uid = member.uid.to_string();
@@ -174,6 +187,7 @@ impl World {
             template_hash: self.template.to_string(),
             known_epoch: self.status_epoch,
             pods: pods.collect(),
+            any_pod: self.members.iter().any(Option::is_some),
             lease: match &self.lease {
                 None => LeaseState::Missing,
                 Some(lease) => LeaseState::Present(Lease {
@@ -228,6 +242,13 @@ impl World {
         }
     }
 
+    fn reapply(&mut self) {
+        (self.applied, self.lease, self.disagreement, self.status_epoch) = (None, None, None, 0);
+        for member in self.members.iter_mut().flatten() {
+            member.orphan = true;
+        }
+    }
+
     fn act(&mut self, action: &Action) {
         match action {
             Action::Apply(_) => self.applied = Some(self.template),
@@ -279,6 +300,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0_usize..3).prop_map(Step::Delete),
         1 => (1_u8..6).prop_map(Step::Template),
         1 => Just(Step::DeleteLease),
+        1 => Just(Step::Reapply),
+        1 => Just(Step::Collect),
         4 => Just(Step::LoseLabel),
         1 => (0_usize..3).prop_map(Step::Mislabel),
     ];
@@ -295,6 +318,9 @@ fn run(world: &mut World, steps: &[Step]) -> Result<(), TestCaseError> {
                 let seen = world.observe();
                 let decided = decide(&seen);
                 check(&seen, &decided)?;
+                if decided.actions.iter().any(|a| matches!(a, Action::CreateLease { released: true, .. })) {
+                    prop_assert!(world.members.iter().all(Option::is_none), "released, but pods run: {:?}", world);
+                }
                 decision = Some((seen, decided));
             }
             Step::Act(count) => {
@@ -323,12 +349,25 @@ fn run(world: &mut World, steps: &[Step]) -> Result<(), TestCaseError> {
             }
             Step::Template(template) => world.template = *template,
             Step::DeleteLease => world.lease = None,
+            Step::Reapply => {
+                // What was decided was for the earlier resource: its uid is in each write.
+                decision = None;
+                world.reapply();
+            }
+            Step::Collect => {
+                for index in 0..world.members.len() {
+                    if world.members[index].as_ref().is_some_and(|member| member.orphan) {
+                        world.delete(index);
+                    }
+                }
+            }
             Step::LoseLabel => world.lose_label = true,
             Step::Mislabel(index) => {
                 decision = None;
                 let nobody = world.labelled() == 0;
                 if let Some(Some(member)) = world.members.get_mut(*index)
                     && nobody
+                    && !member.orphan
                 {
                     (member.labelled, member.version) = (true, member.version + 1);
                 }
@@ -372,7 +411,7 @@ proptest! {
         for index in 0..replicas {
             run(&mut world, &[Step::Restart(index)])?;
         }
-        let quiet = [Step::Controller, Step::Round, Step::Observe, Step::Act(9)];
+        let quiet = [Step::Collect, Step::Controller, Step::Round, Step::Observe, Step::Act(9)];
         for _ in 0..60 {
             run(&mut world, &quiet)?;
             let seen = world.observe();

@@ -57,6 +57,7 @@ fn settled() -> Observed {
         lease: held_by(0),
         known_epoch: 3,
         pods: vec![active, pod(1)],
+        any_pod: true,
         disagreed_for: Duration::ZERO,
         last_error: None,
     }
@@ -108,6 +109,7 @@ fn everything_is_created_the_lease_before_the_pods() {
         seen.objects.iter_mut().for_each(|object| object.presence = Presence::Missing);
         seen.lease = LeaseState::Missing;
         seen.pods.clear();
+        seen.any_pod = false;
         seen.workload_settled = false;
     });
     let mut expected = vec![Action::CreateLease { epoch: 3, released: false }];
@@ -117,6 +119,9 @@ fn everything_is_created_the_lease_before_the_pods() {
     let mut first = seen;
     first.known_epoch = 0;
     assert_eq!(decide(&first).actions[0], Action::CreateLease { epoch: 0, released: true });
+    // The resource was deleted and applied again: a pod of the earlier StatefulSet may still serve.
+    first.any_pod = true;
+    assert_eq!(decide(&first).actions[0], Action::CreateLease { epoch: 0, released: false });
 }
 
 #[test]

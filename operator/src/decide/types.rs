@@ -26,6 +26,8 @@ pub struct Observed {
     pub known_epoch: i64,
     /// The pods of the StatefulSet.
     pub pods: Vec<Pod>,
+    /// There is a pod with the resource's labels, whoever made it: an earlier StatefulSet's pod may outlive it.
+    pub any_pod: bool,
     /// How long label and Lease have disagreed in the way they do now.
     pub disagreed_for: Duration,
     /// What the API server said when the last pass could not carry out an action.
