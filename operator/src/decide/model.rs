@@ -319,7 +319,11 @@ fn run(world: &mut World, steps: &[Step]) -> Result<(), TestCaseError> {
                 let decided = decide(&seen);
                 check(&seen, &decided)?;
                 if decided.actions.iter().any(|a| matches!(a, Action::CreateLease { released: true, .. })) {
-                    prop_assert!(world.members.iter().all(Option::is_none), "released, but pods run: {:?}", world);
+                    prop_assert!(
+                        world.members.iter().all(Option::is_none),
+                        "released, but pods run: {:?}",
+                        world
+                    );
                 }
                 decision = Some((seen, decided));
             }
@@ -390,6 +394,11 @@ fn check(seen: &Observed, decided: &Decision) -> Result<(), TestCaseError> {
             prop_assert!(target.is_some_and(|p| p.template_hash.as_ref() != Some(&seen.template_hash)));
             let is_active = seen.active().is_some_and(|active| active.id == *pod);
             prop_assert_eq!(is_active, *why == Why::RollActive);
+            let serves = |p: &Pod| p.running && !p.terminating && p.says == Says::Leader;
+            prop_assert!(
+                *why == Why::Heal || seen.active().is_some_and(serves),
+                "a roll while nobody serves"
+            );
             if is_active && seen.replicas > 1 {
                 let ready_to_take_over = seen.others().filter(|p| p.stands_by()).count();
                 prop_assert_eq!(ready_to_take_over as i32, seen.replicas - 1, "the active goes last");

@@ -49,6 +49,10 @@ pub(super) fn plan(seen: &Observed) -> Roll {
     let Some(active) = active else {
         return progress("waiting for an active before the next pod is replaced".to_owned());
     };
+    // Its Lease lives on for a while after its process. Whatever is taken away now should leave one that serves.
+    if !active.leads() {
+        return progress("waiting for the active to serve".to_owned());
+    }
     if let Some(starting) = seen.others().find(|pod| !seen.outdated(pod) && !pod.stands_by()) {
         return progress(format!("waiting for {} to stand by", starting.id.name));
     }

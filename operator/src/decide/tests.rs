@@ -262,7 +262,11 @@ fn a_roll_replaces_standbys_first_and_the_active_last() {
 #[test]
 fn a_roll_waits_for_what_is_under_way() {
     type Change = fn(&mut Observed);
-    let table: [Change; 6] = [
+    let table: [Change; 10] = [
+        |seen| seen.pods[0].running = false,
+        |seen| seen.pods[0].terminating = true,
+        |seen| seen.pods[0].says = Says::Nothing,
+        |seen| seen.pods[0].says = Says::Standby,
         |seen| seen.workload_settled = false,
         |seen| seen.pods[1].terminating = true,
         |seen| drop(seen.pods.remove(1)),
@@ -278,6 +282,17 @@ fn a_roll_waits_for_what_is_under_way() {
         assert_eq!(deleted(&seen), [], "row {index}");
         assert_eq!(reasons(&seen)[1], Reason::RollingOut, "row {index}");
     }
+}
+
+#[test]
+fn the_last_pod_is_replaced_only_while_it_serves() {
+    let seen = with(|seen| {
+        outdated(seen, &[0]);
+        seen.pods[0].says = Says::Other("starting".to_owned());
+    });
+    assert_eq!(deleted(&seen), []);
+    let message = &decide(&seen).conditions[1].message;
+    assert_eq!(message, "waiting for the active to serve");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use crate::build::Kind;
 use std::time::Duration;
 
 /// One resource and everything around it.
+#[allow(clippy::struct_excessive_bools)] // each is one thing that was observed, independent of the others
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
     /// Being deleted: everything is left to the garbage collector.
@@ -191,6 +192,11 @@ impl Pod {
     /// It stands by and would take over.
     pub(crate) fn stands_by(&self) -> bool {
         self.running && !self.terminating && self.says == Says::Standby
+    }
+
+    /// It runs and says that it leads.
+    pub(super) fn leads(&self) -> bool {
+        self.running && !self.terminating && self.says == Says::Leader
     }
 
     /// It does not come up, and not only as far as the operator can reach it: an operator that is cut off from the
