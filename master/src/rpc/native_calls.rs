@@ -22,10 +22,13 @@ use crate::{
 };
 use bytes::BytesMut;
 use regex::bytes::Regex;
-use std::{future::poll_fn, sync::Arc};
+use std::{future::poll_fn, sync::Arc, time::Duration};
 
 /// Results of a batch up to this many items are not counted against the budget: a fixed bound per call.
 const UNCOUNTED_ITEMS: usize = 4096;
+
+/// How long a large batch waits for room for its results.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether the connection goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -351,7 +354,9 @@ impl Caller {
     ) -> Served {
         let count = items.size_hint().0;
         let Some(_held) = self.room_for(count, size_of::<Result<T, ErrorCode>>()).await else {
-            let message = format!("the batch has too many items ({count}) for this master's byte budget");
+            let message = format!(
+                "there is no room for the results of {count} items in this master's byte budget; send fewer at once"
+            );
             return reply.fail(RpcErrorCode::MessageTooLarge, &message);
         };
         match self.service.batch(items, each).await {
@@ -363,7 +368,7 @@ impl Caller {
         }
     }
 
-    /// Reserves what the results of a large batch need; nothing if the budget could never hold them.
+    /// Reserves what the results of a large batch need; nothing if the budget cannot hold them.
     async fn room_for(&self, count: usize, each: usize) -> Option<Reservation> {
         let mut held = self.budget.reservation();
         let bytes = count.saturating_mul(each);
@@ -371,7 +376,9 @@ impl Caller {
             if bytes > self.budget.limit() / 2 {
                 return None;
             }
-            poll_fn(|cx| held.poll_grow(bytes, bytes, cx)).await;
+            // Not for ever: several batches that hold their frames could be waiting for each other.
+            let room = poll_fn(|cx| held.poll_grow(bytes, bytes, cx));
+            tokio::time::timeout(ROOM_TIMEOUT, room).await.ok()?;
         }
         Some(held)
     }

@@ -44,7 +44,8 @@ pub(super) struct NativeConnection {
     input: Input,
     output: Output,
     parked: FuturesUnordered<Parked>,
-    stall: Stall,
+    receiving: Stall,
+    sending: Stall,
     limits: Limits,
 }
 
@@ -76,7 +77,8 @@ impl NativeConnection {
             input: Input { bytes: Vec::new(), start: 0, reserved: shared.budget.reservation() },
             output: Output { bytes: BytesMut::new(), sent: 0, reserved: shared.budget.reservation() },
             parked: FuturesUnordered::new(),
-            stall: Stall::new(shared.options.stall_timeout),
+            receiving: Stall::new(shared.options.stall_timeout),
+            sending: Stall::new(shared.options.stall_timeout),
             limits: shared.options.native_limits(),
         }
     }
@@ -87,7 +89,7 @@ impl NativeConnection {
             match Pin::new(&mut self.io).poll_write(cx, &self.output.bytes[self.output.sent..]) {
                 Poll::Ready(Ok(n)) if n > 0 => {
                     self.output.sent += n;
-                    self.stall.progress();
+                    self.sending.progress();
                 }
                 Poll::Ready(_) => return Err(()),
                 Poll::Pending => return Ok(()),
@@ -164,7 +166,7 @@ impl NativeConnection {
                 // SAFETY: `buf` is the spare capacity of `bytes`, and its first `n` bytes were filled by the read.
                 unsafe { self.input.bytes.set_len(self.input.bytes.len() + n) };
                 if n > 0 {
-                    self.stall.progress();
+                    self.receiving.progress();
                 }
                 Poll::Ready(n > 0)
             }
@@ -214,8 +216,11 @@ impl Future for NativeConnection {
                 Poll::Pending => break,
             }
         }
-        let in_the_middle = this.output.pending() > 0 || !this.input.is_empty();
-        if this.stall.poll(in_the_middle, cx).is_ready() {
+        // Each direction by itself: what a peer sends is no reason to keep what it does not read, and a frame that waits
+        // because of us is not the peer's doing.
+        let (in_a_frame, in_an_answer) =
+            (!this.input.is_empty() && !this.is_full(), this.output.pending() > 0);
+        if this.receiving.poll(in_a_frame, cx).is_ready() || this.sending.poll(in_an_answer, cx).is_ready() {
             tracing::debug!(peer = %this.peer, "no progress in the middle of a frame or an answer; closing");
             return Poll::Ready(());
         }

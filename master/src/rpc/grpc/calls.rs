@@ -88,6 +88,7 @@ impl Calls {
         request: v1::PutStartRequest,
         upsert: bool,
     ) -> Answer<v1::PutStartResponse> {
+        self.main_only(method)?;
         let client = uuid(request.client_id, "client_id")?;
         let mut placement = config(request.config.as_ref(), 1)?;
         placement.group_id = group_id(request.config.as_ref(), 0);
@@ -110,6 +111,7 @@ impl Calls {
         request: v1::BatchPutStartRequest,
         upsert: bool,
     ) -> Answer<v1::BatchPutStartResponse> {
+        self.main_only(method)?;
         let client = uuid(request.client_id, "client_id")?;
         let placement = config(request.config.as_ref(), request.keys.len())?;
         let core = self.service.core();
@@ -136,6 +138,7 @@ impl Calls {
     }
 
     async fn end(&self, method: Method, request: v1::PutEndRequest) -> Answer<v1::PutEndResponse> {
+        self.main_only(method)?;
         let client = uuid(request.client_id, "client_id")?;
         let kind = replica_type(request.replica_type)?;
         let meta = request.object_meta.ok_or_else(|| Status::invalid_argument("object_meta: is missing"))?;
@@ -151,6 +154,7 @@ impl Calls {
         method: Method,
         request: v1::BatchPutEndRequest,
     ) -> Answer<v1::BatchPutEndResponse> {
+        self.main_only(method)?;
         let client = uuid(request.client_id, "client_id")?;
         let kind = replica_type(request.replica_type)?;
         let core = self.service.core();
@@ -164,6 +168,7 @@ impl Calls {
     }
 
     async fn revoke(&self, method: Method, request: v1::PutRevokeRequest) -> Answer<v1::PutRevokeResponse> {
+        self.main_only(method)?;
         let client = uuid(request.client_id, "client_id")?;
         let kind = replica_type(request.replica_type)?;
         let core = self.service.core();
@@ -176,6 +181,7 @@ impl Calls {
         method: Method,
         request: v1::BatchPutRevokeRequest,
     ) -> Answer<v1::BatchPutRevokeResponse> {
+        self.main_only(method)?;
         let client = uuid(request.client_id, "client_id")?;
         let kind = replica_type(request.replica_type)?;
         let core = self.service.core();
@@ -414,6 +420,7 @@ impl v1::master_service_server::MasterService for Calls {
         &self,
         request: Request<v1::MountSegmentRequest>,
     ) -> Answer<v1::MountSegmentResponse> {
+        self.main_only(Method::MountSegment)?;
         let request = request.into_inner();
         let client = uuid(request.client_id, "client_id")?;
         let spec = segment(request.segment, "segment")?;
@@ -428,6 +435,7 @@ impl v1::master_service_server::MasterService for Calls {
         &self,
         request: Request<v1::ReMountSegmentRequest>,
     ) -> Answer<v1::ReMountSegmentResponse> {
+        self.main_only(Method::ReMountSegment)?;
         let request = request.into_inner();
         let client = uuid(request.client_id, "client_id")?;
         let specs = request
@@ -449,6 +457,7 @@ impl v1::master_service_server::MasterService for Calls {
         &self,
         request: Request<v1::UnmountSegmentRequest>,
     ) -> Answer<v1::UnmountSegmentResponse> {
+        self.main_only(Method::UnmountSegment)?;
         let request = request.into_inner();
         let id = uuid(request.segment_id, "segment_id")?;
         let client = uuid(request.client_id, "client_id")?;
