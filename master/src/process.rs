@@ -48,7 +48,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<Infallible> {
         Ok(serving) => serving,
         Err(error) if shared.config.ha.is_some() => {
             tracing::error!(%error, epoch = promotion.epoch, "cannot serve although the lease was won; giving it back");
-            lease.control.shutdown();
+            lease.control.failed();
             park()
         }
         Err(error) => return Err(error.into()),

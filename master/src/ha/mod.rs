@@ -171,7 +171,7 @@ pub(crate) enum Told {
     Progress,
     Promoted,
     FirstProbeOk,
-    Shutdown,
+    Failed,
 }
 
 /// Tells the lease thread what became of a promotion. Never waits.
@@ -199,9 +199,10 @@ impl Control {
         self.tell(Told::FirstProbeOk);
     }
 
-    /// Ends the process as SIGTERM does.
-    pub fn shutdown(&self) {
-        self.tell(Told::Shutdown);
+    /// The promotion cannot be carried out: the lease is given up and the process starts anew as a standby, which leaves
+    /// the lease to others for a while (design §6.11).
+    pub fn failed(&self) {
+        self.tell(Told::Failed);
     }
 }
 

@@ -272,7 +272,7 @@ impl State {
                     log(move || tracing::info!(signal, "ending: connections closed, releasing the lease"));
                 }
                 what = told.recv(), if talking => match what {
-                    Some(Told::Shutdown) => self.end(Ending::Exit, self.options.deadlines.shutdown),
+                    Some(Told::Failed) => self.end(Ending::ExecReluctant, 2 * LONGEST_SLEEP),
                     Some(what) => self.take_word(what),
                     None => talking = false,
                 },
@@ -289,7 +289,7 @@ impl State {
             Told::Progress => tenure.progress(now),
             Told::Promoted => tenure.set_promoted(),
             Told::FirstProbeOk => tenure.set_probed(),
-            Told::Shutdown => {}
+            Told::Failed => {}
         }
     }
 

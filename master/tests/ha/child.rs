@@ -32,6 +32,7 @@ pub(crate) struct Setup {
     port: u16,
     pub(crate) solo: bool,
     pub(crate) never_promotes: bool,
+    pub(crate) promotion_fails: bool,
     pub(crate) termination_log: Option<PathBuf>,
 }
 
@@ -48,6 +49,7 @@ impl Setup {
             port,
             solo: false,
             never_promotes: false,
+            promotion_fails: false,
             termination_log: None,
         }
     }
@@ -66,9 +68,9 @@ pub(crate) struct Child {
 
 impl Child {
     pub(crate) fn start(setup: &Setup) -> Child {
-        let Setup { url, ordinal, uid, port, solo, never_promotes, termination_log } = setup;
+        let Setup { url, ordinal, uid, port, solo, never_promotes, promotion_fails, termination_log } = setup;
         let log = termination_log.as_ref().map_or(String::new(), |path| path.display().to_string());
-        let text = format!("{url} {ordinal} {uid} {port} {solo} {never_promotes} {log}");
+        let text = format!("{url} {ordinal} {uid} {port} {solo} {never_promotes} {promotion_fails} {log}");
         let mut process = Command::new(std::env::current_exe().unwrap())
             .env(ROLE, text)
             .stdout(Stdio::piped())
@@ -174,7 +176,7 @@ fn options(words: &[&str]) -> HaOptions {
     };
     HaOptions {
         backend: if words[4] == "true" { Backend::Solo } else { Backend::Lease(Box::new(lease)) },
-        termination_log: Some(PathBuf::from(words[6])).filter(|path| path.as_os_str() != ""),
+        termination_log: Some(PathBuf::from(words[7])).filter(|path| path.as_os_str() != ""),
         deadlines: Deadlines { progress: ms(2000), first_probe: ms(4000), ..Deadlines::default() },
     }
 }
@@ -183,7 +185,7 @@ fn options(words: &[&str]) -> HaOptions {
 pub(crate) fn main() {
     signals::block().unwrap();
     let text = std::env::var(ROLE).unwrap();
-    let words: Vec<&str> = text.splitn(7, ' ').collect();
+    let words: Vec<&str> = text.splitn(8, ' ').collect();
     let clock: Arc<dyn Clock> = Arc::new(BootClock);
     let parts = Parts {
         permit: Arc::new(ServingPermit::withheld(clock.clone())),
@@ -208,6 +210,10 @@ pub(crate) fn main() {
     });
     while let Some(promotion) = ha.promotions.blocking_recv() {
         if words[5] == "true" {
+            continue;
+        }
+        if words[6] == "true" {
+            ha.control.failed();
             continue;
         }
         let listener = TcpListener::bind(format!("127.0.0.1:{}", words[3])).unwrap();

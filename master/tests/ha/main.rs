@@ -227,6 +227,23 @@ async fn the_label_comes_back_and_foreign_labels_stay() {
     drop(a);
 }
 
+async fn a_promotion_that_fails_gives_the_lease_up_in_the_same_process() {
+    let server = cluster().await;
+    let mut setup = Setup::new(&server, 0);
+    setup.promotion_fails = true;
+    let a = Child::start(&setup);
+    when("a was elected", || holder(&server) == Some(setup.advertised())).await;
+    let b = Child::start(&Setup::new(&server, 1));
+    let gave_up = when("a starts anew", || a.starts() == 2).await;
+    assert!(gave_up < Duration::from_millis(1900), "before any deadline: {gave_up:?}");
+    when("b leads", || b.said("promoted 2")).await;
+    assert_eq!(
+        (a.starts(), a.pids().len()),
+        (2, 1),
+        "the same process, and it leaves the lease to the other"
+    );
+}
+
 async fn standalone_leads_at_once_and_ends_on_sigterm() {
     let server = cluster().await;
     let mut setup = Setup::new(&server, 0);
@@ -262,6 +279,7 @@ fn main() {
         a_holder_that_never_gets_to_serve_leaves_the_lease_to_the_other,
         a_crashed_process_is_released_by_its_successor_in_the_same_pod,
         the_label_comes_back_and_foreign_labels_stay,
+        a_promotion_that_fails_gives_the_lease_up_in_the_same_process,
     );
     println!("all ok");
 }
