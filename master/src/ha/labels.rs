@@ -37,6 +37,38 @@ pub(super) enum LabelError {
     NoPermit { pod: String },
 }
 
+impl LabelError {
+    /// Whether the connection itself may be what fails: nothing came back on it, or nothing that is HTTP.
+    pub(super) fn doubts_connection(&self) -> bool {
+        match self {
+            LabelError::TimedOut { .. } => true,
+            LabelError::Api { error, .. } => !matches!(&**error, kube::Error::Api(_)),
+            _ => false,
+        }
+    }
+}
+
+/// The pause before a write that failed is tried again: longer with each failure, so that one that no retry can repair
+/// (a missing permission) does not keep the API server busy.
+#[derive(Debug)]
+pub(super) struct Backoff(Duration);
+
+impl Backoff {
+    const FIRST: Duration = Duration::from_millis(250);
+    const LONGEST: Duration = Duration::from_secs(5);
+
+    pub(super) fn new() -> Backoff {
+        Backoff(Backoff::FIRST)
+    }
+
+    /// The pause now; the next one is twice as long.
+    pub(super) fn next(&mut self) -> Duration {
+        let pause = self.0;
+        self.0 = (2 * pause).min(Backoff::LONGEST);
+        pause
+    }
+}
+
 /// What a pod is to look like.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
@@ -189,5 +221,27 @@ impl LabelWriter {
             Ok(Err(error)) => Err(api(error)),
             Ok(Ok(pod)) => Ok(Some(pod)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_five_seconds() {
+        let mut backoff = Backoff::new();
+        let pauses: Vec<u128> = (0..7).map(|_| backoff.next().as_millis()).collect();
+        assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 5000, 5000]);
+    }
+
+    #[test]
+    fn an_answer_from_the_api_server_does_not_cost_the_connection() {
+        let pod = || "m-0".to_owned();
+        let api = |error| LabelError::Api { pod: pod(), error: Box::new(error) };
+        assert!(!api(kube::Error::Api(Box::default())).doubts_connection());
+        assert!(api(kube::Error::LinesCodecMaxLineLengthExceeded).doubts_connection());
+        assert!(LabelError::TimedOut { pod: pod() }.doubts_connection());
+        assert!(!LabelError::NoPermit { pod: pod() }.doubts_connection());
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     clock::Clock,
     ha::{
         HaState, LeaseOptions,
-        labels::{LabelError, LabelWriter},
+        labels::{Backoff, LabelError, LabelWriter},
         process,
     },
 };
@@ -19,10 +19,7 @@ use tokio::sync::mpsc;
 
 /// How often the holder looks at its own pod.
 const KEEP_LABEL: Duration = Duration::from_secs(5);
-/// Pause after a label write that failed.
-const RETRY_LABEL: Duration = Duration::from_millis(250);
-/// How long the first claim waits for the removal of the own label. A label that cannot be removed would otherwise keep
-/// every master from serving.
+/// How long the first claim waits for the removal of the own label. A label that cannot be removed would otherwise keep every master from serving.
 const CLEAR_OWN: Duration = Duration::from_secs(10);
 
 /// The master's clock as the lease crate sees it.
@@ -137,18 +134,31 @@ fn try_bind(address: SocketAddr) -> std::io::Result<()> {
 /// Writes labels for the life of the process.
 async fn label(state: &State, mut labels: LabelWriter, reluctant: Option<Duration>) {
     let started = state.now();
-    while let Err(error) = labels.clear_own().await {
+    let mut backoff = Backoff::new();
+    loop {
+        let error = match labels.clear_own().await {
+            Ok(()) => break,
+            Err(error) => error,
+        };
         give_notice(&error);
-        labels.reconnect();
         if state.now().saturating_since(started) > CLEAR_OWN {
             break;
         }
-        tokio::time::sleep(RETRY_LABEL).await;
+        if error.doubts_connection() {
+            labels.reconnect();
+        }
+        tokio::time::sleep(backoff.next()).await;
     }
     let _ = state.commands.send(Command::MayClaim(true));
+    backoff = Backoff::new();
+    let mut tried = None;
     let mut written = None;
     loop {
         let epoch = state.lease.get().map(|(epoch, _)| epoch);
+        if epoch != tried {
+            tried = epoch;
+            backoff = Backoff::new();
+        }
         let (pause, result) = match epoch {
             Some(epoch) if written == Some(epoch) => {
                 (KEEP_LABEL, labels.keep_own(&|| state.holds(epoch)).await)
@@ -177,13 +187,16 @@ async fn label(state: &State, mut labels: LabelWriter, reluctant: Option<Duratio
             None => (KEEP_LABEL, Ok(())),
         };
         let pause = match result {
-            Ok(()) => pause,
+            Ok(()) => {
+                backoff = Backoff::new();
+                pause
+            }
             Err(error) => {
                 give_notice(&error);
-                if matches!(error, LabelError::TimedOut { .. } | LabelError::Api { .. }) {
+                if error.doubts_connection() {
                     labels.reconnect();
                 }
-                RETRY_LABEL
+                backoff.next()
             }
         };
         // A change of the permit that matters here (a new epoch) is looked at at once, an extension is not.
