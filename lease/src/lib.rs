@@ -29,6 +29,6 @@ pub use elector::{
     Action, Answer, Command, Elector, ElectorConfig, Event, Identity, Input, Leader, LossReason, Request,
     RequestKind, WatchInput,
 };
-pub use record::{LeaseObject, LeaseRecord, RecordError, Release};
+pub use record::{HIGHEST_EPOCH, LeaseObject, LeaseRecord, RecordError, Release};
 pub use time::{BootClock, Clock, Instant, Moment, WallTime};
 pub use timing::{TimingError, Timings};

@@ -5,6 +5,7 @@ use kube::{
     api::{GetParams, Patch, PatchParams},
     core::Request as Builder,
 };
+use mooncake_lease::HIGHEST_EPOCH;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -115,6 +116,13 @@ impl LabelWriter {
         self.write(&self.own, Wanted { leader: false, epoch: None }, &|| true).await
     }
 
+    /// The highest epoch in which any pod of the instance was written. It survives a Lease that was deleted.
+    pub(super) async fn highest_epoch(&self) -> Result<u64, LabelError> {
+        let names = self.others.iter().chain([&self.own]);
+        let pods = futures::future::try_join_all(names.map(|pod| self.get(pod))).await?;
+        Ok(pods.iter().flatten().filter_map(|pod| epoch_of(&pod["metadata"])).max().unwrap_or_default())
+    }
+
     /// Removes the label from every other pod and marks it with the epoch.
     pub(super) async fn clear_others(
         &self,
@@ -162,7 +170,7 @@ impl LabelWriter {
                 return Err(LabelError::NotThisPod { pod: pod(), found, expected: self.own_uid.clone() });
             }
             let labelled = metadata["labels"][ROLE_LABEL] == ROLE_LEADER;
-            let epoch = metadata["annotations"][EPOCH_ANNOTATION].as_str().and_then(|text| text.parse().ok());
+            let epoch = epoch_of(metadata);
             if let (Some(own), Some(found)) = (wanted.epoch, epoch)
                 && found > own
             {
@@ -224,6 +232,12 @@ impl LabelWriter {
     }
 }
 
+/// The epoch in a pod's annotation. One that no Lease can hold was not written by a holder.
+fn epoch_of(metadata: &Value) -> Option<u64> {
+    let epoch = metadata["annotations"][EPOCH_ANNOTATION].as_str()?.parse().ok()?;
+    (epoch <= HIGHEST_EPOCH).then_some(epoch)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,5 +257,16 @@ mod tests {
         assert!(api(kube::Error::LinesCodecMaxLineLengthExceeded).doubts_connection());
         assert!(LabelError::TimedOut { pod: pod() }.doubts_connection());
         assert!(!LabelError::NoPermit { pod: pod() }.doubts_connection());
+    }
+
+    #[test]
+    fn an_epoch_beyond_what_a_lease_holds_is_nobodys() {
+        let marked = |epoch: &str| json!({ "annotations": { EPOCH_ANNOTATION: epoch } });
+        assert_eq!(epoch_of(&marked("7")), Some(7));
+        assert_eq!(epoch_of(&marked("2147483647")), Some(HIGHEST_EPOCH));
+        for text in ["2147483648", "-1", "", "seven"] {
+            assert_eq!(epoch_of(&marked(text)), None, "{text:?}");
+        }
+        assert_eq!(epoch_of(&json!({})), None);
     }
 }

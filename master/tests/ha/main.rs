@@ -227,6 +227,44 @@ async fn the_label_comes_back_and_foreign_labels_stay() {
     drop(a);
 }
 
+fn mark(server: &ApiServer, ordinal: u8, epoch: u64) {
+    let mut pod = server.get(&pod_path(ordinal)).unwrap();
+    pod["metadata"]["annotations"] = json!({ EPOCH_ANNOTATION: epoch.to_string() });
+    server.put(&pod_path(ordinal), pod);
+}
+
+async fn a_new_lease_goes_on_above_the_epochs_on_the_pods() {
+    let server = cluster().await;
+    mark(&server, 1, 7);
+    let a = Child::start(&Setup::new(&server, 0));
+    when("a leads", || a.said("promoted 8")).await;
+    when("a is labelled", || label(&server, 0) == "leader").await;
+    assert_eq!(a.starts(), 1);
+}
+
+async fn a_later_epoch_on_a_pod_makes_the_holder_start_anew_above_it() {
+    let server = cluster().await;
+    server.put(
+        LEASE,
+        json!({
+            "metadata": { "name": "m", "namespace": "ns" },
+            "spec": {
+                "holderIdentity": "10.9.9.9:50051", "leaseDurationSeconds": 2, "leaseTransitions": 2,
+                "renewTime": "2026-01-01T00:00:00.000000Z",
+            },
+        }),
+    );
+    let a = Child::start(&Setup::new(&server, 0));
+    when("a stands by", || a.said("state standby")).await;
+    let looked = |server: &ApiServer| server.requests().iter().any(|(_, path, _)| path.contains("pods/m-1"));
+    when("it has looked at the pods", || looked(&server)).await;
+    mark(&server, 1, 7);
+    when("it starts anew", || a.starts() == 2).await;
+    when("it leads above the later epoch", || a.said("promoted 8")).await;
+    assert!(!a.said("promoted 3"), "it must not serve in an epoch that was used before");
+    assert_eq!(a.starts(), 2);
+}
+
 async fn a_promotion_that_fails_gives_the_lease_up_in_the_same_process() {
     let server = cluster().await;
     let mut setup = Setup::new(&server, 0);
@@ -279,6 +317,8 @@ fn main() {
         a_holder_that_never_gets_to_serve_leaves_the_lease_to_the_other,
         a_crashed_process_is_released_by_its_successor_in_the_same_pod,
         the_label_comes_back_and_foreign_labels_stay,
+        a_new_lease_goes_on_above_the_epochs_on_the_pods,
+        a_later_epoch_on_a_pod_makes_the_holder_start_anew_above_it,
         a_promotion_that_fails_gives_the_lease_up_in_the_same_process,
     );
     println!("all ok");

@@ -1,7 +1,7 @@
 //! What the lease thread does beside the elector when leadership is a Kubernetes Lease: labels, the proof that an
 //! earlier process is gone, and the time in which it leaves the lease to others.
 
-use super::{HaError, State, log};
+use super::{Ending, HaError, LONGEST_SLEEP, State, log};
 use crate::{
     clock::Clock,
     ha::{
@@ -19,7 +19,8 @@ use tokio::sync::mpsc;
 
 /// How often the holder looks at its own pod.
 const KEEP_LABEL: Duration = Duration::from_secs(5);
-/// How long the first claim waits for the removal of the own label. A label that cannot be removed would otherwise keep every master from serving.
+/// How long the first claim waits for the removal of the own label and for the epochs of the pods. What cannot be
+/// written or read would otherwise keep every master from serving.
 const CLEAR_OWN: Duration = Duration::from_secs(10);
 
 /// The master's clock as the lease crate sees it.
@@ -136,7 +137,7 @@ async fn label(state: &State, mut labels: LabelWriter, reluctant: Option<Duratio
     let started = state.now();
     let mut backoff = Backoff::new();
     loop {
-        let error = match labels.clear_own().await {
+        let error = match prepare_claims(state, &labels).await {
             Ok(()) => break,
             Err(error) => error,
         };
@@ -193,6 +194,12 @@ async fn label(state: &State, mut labels: LabelWriter, reluctant: Option<Duratio
             }
             Err(error) => {
                 give_notice(&error);
+                if matches!(error, LabelError::LaterEpoch { .. }) {
+                    // The Lease went back behind its pods, or somebody leads already. No write in this epoch can
+                    // succeed; the next image finds the later one on the pods before it claims.
+                    state.end(Ending::ExecReluctant, 2 * LONGEST_SLEEP);
+                    return;
+                }
                 if error.doubts_connection() {
                     labels.reconnect();
                 }
@@ -208,6 +215,15 @@ async fn label(state: &State, mut labels: LabelWriter, reluctant: Option<Duratio
         };
         let _ = tokio::time::timeout(pause, news).await;
     }
+}
+
+/// What must have been done before the first claim: no label left from an earlier process, and the epoch to claim with
+/// above every one that was ever used, also when the Lease that counted them is gone.
+async fn prepare_claims(state: &State, labels: &LabelWriter) -> Result<(), LabelError> {
+    labels.clear_own().await?;
+    let epoch = labels.highest_epoch().await?;
+    let _ = state.commands.send(Command::EpochFloor { epoch, duration: Duration::ZERO });
+    Ok(())
 }
 
 fn give_notice(error: &LabelError) {
