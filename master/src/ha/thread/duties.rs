@@ -142,13 +142,14 @@ async fn label(state: &State, mut labels: LabelWriter, reluctant: Option<Duratio
             Err(error) => error,
         };
         give_notice(&error);
-        if state.now().saturating_since(started) > CLEAR_OWN {
+        let left = CLEAR_OWN.saturating_sub(state.now().saturating_since(started));
+        if left.is_zero() {
             break;
         }
         if error.doubts_connection() {
             labels.reconnect();
         }
-        tokio::time::sleep(backoff.next()).await;
+        tokio::time::sleep(backoff.next().min(left)).await;
     }
     let _ = state.commands.send(Command::MayClaim(true));
     backoff = Backoff::new();
