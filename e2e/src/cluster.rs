@@ -130,6 +130,19 @@ impl Cluster {
         run(self.kubectl_command().args(arguments))
     }
 
+    /// Follows a pod's log into `directory` for as long as the result lives, also beyond the pod's end.
+    pub fn follow(
+        &self,
+        namespace: &str,
+        pod: &str,
+        directory: &Path,
+    ) -> anyhow::Result<tokio::process::Child> {
+        let log = File::create(directory.join(format!("{pod}.followed.log")))?;
+        let mut command = self.kubectl_command();
+        command.args(["logs", "-f", "-n", namespace, pod]).stdin(Stdio::null()).stdout(log);
+        Ok(tokio::process::Command::from(command).kill_on_drop(true).spawn()?)
+    }
+
     /// `kubectl apply` of a manifest.
     ///
     /// # Errors

@@ -137,6 +137,11 @@ pub(crate) async fn deleted(cluster: &Cluster) -> anyhow::Result<()> {
         let instance = &scenario.instance;
         stop_operator(cluster).await?;
         let before = instance.holder().await?;
+        // What is measured is the master. The kubelet takes up to two seconds to begin ending a pod that it has only just
+        // started, and 0.2 s later in the pod's life.
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        // Its log goes with it: without this nobody could tell later when it was told to end.
+        let _log = cluster.follow(&instance.namespace, &before.pod, &scenario.logs)?;
         let fault = Moment::now();
         instance.api::<Pod>().delete(&before.pod, &DeleteParams::default()).await?;
         let after = next_holder(instance, &before).await?;
