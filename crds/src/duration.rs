@@ -40,6 +40,15 @@ impl GoDuration {
     pub fn parse(&self) -> Result<Duration, DurationError> {
         parse_nanos(&self.0).map(Duration::from_nanos).ok_or_else(|| DurationError { text: self.0.clone() })
     }
+
+    /// Of a text that parses: no part is finer than a millisecond, and none is written as if it could be. At most
+    /// three digits follow a point, and none in a number of milliseconds.
+    pub(crate) fn is_written_in_millis(&self) -> bool {
+        self.0.split('.').skip(1).all(|after| {
+            let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+            digits <= 3 && !after[digits..].starts_with("ms")
+        })
+    }
 }
 
 /// Largest value in hours; far above every sensible setting and far below what overflows a nanosecond count.
@@ -124,6 +133,16 @@ mod tests {
             ("0s", 0),
         ] {
             assert_eq!(GoDuration::from(text).parse(), Ok(Duration::from_nanos(nanos)), "{text}");
+        }
+    }
+
+    #[test]
+    fn milliseconds_are_told_from_finer_parts() {
+        for text in ["5s", "500ms", "1m30s", "1.5s", "0.001s", "1.125m", "1.5s20ms", "1m1.5s"] {
+            assert!(GoDuration::from(text).is_written_in_millis(), "{text}");
+        }
+        for text in ["0.5ms", "1.0005s", "1s0.5ms", "1.5s20.5ms", "100.9ms1s"] {
+            assert!(!GoDuration::from(text).is_written_in_millis(), "{text}");
         }
     }
 

@@ -83,12 +83,23 @@ pub const RESERVED_LABEL: &str = "controller-revision-hash";
 pub const DURATION_RANGES: &[(&str, &str, &str)] = &[
     ("spec.failover.leaseDuration", "1s", "10m"),
     ("spec.failover.renewDeadline", "200ms", "10m"),
-    ("spec.failover.retryPeriod", "100ms", "5m"),
+    ("spec.failover.retryPeriod", "100ms", "60s"),
     ("spec.client.activeTtl", "1s", "24h"),
     ("spec.client.suspicionTtl", "1s", "24h"),
     ("spec.store.defaultKvLeaseTtl", "1ms", "24h"),
     ("spec.store.putStartDiscardTimeout", "1s", "24h"),
     ("spec.store.putStartReleaseTimeout", "1s", "24h"),
+];
+
+/// Least time between the moment when an active stops serving and the one when a standby may take over.
+pub const LEAST_LEASE_MARGIN: &str = "500ms";
+
+/// Durations that the master takes in whole milliseconds: a finer part would be cut off.
+pub const WHOLE_MILLISECONDS: &[&str] = &[
+    "spec.failover.leaseDuration",
+    "spec.failover.renewDeadline",
+    "spec.failover.retryPeriod",
+    "spec.store.defaultKvLeaseTtl",
 ];
 
 /// Durations that the master takes in whole seconds.
@@ -160,8 +171,12 @@ pub fn all() -> Vec<Rule> {
         Rule {
             at: "spec.failover",
             field: ".renewDeadline",
-            rule: "duration(self.renewDeadline) < duration(self.leaseDuration)".to_owned(),
-            message: "spec.failover.renewDeadline must be below spec.failover.leaseDuration".to_owned(),
+            rule: format!(
+                "duration(self.renewDeadline) + duration('{LEAST_LEASE_MARGIN}') <= duration(self.leaseDuration)"
+            ),
+            message: format!(
+                "spec.failover.renewDeadline must be at least {LEAST_LEASE_MARGIN} below spec.failover.leaseDuration"
+            ),
         },
         Rule {
             at: "spec.failover",
@@ -241,6 +256,15 @@ pub fn all() -> Vec<Rule> {
             field: "",
             rule: format!("duration(self) >= duration('{least}') && duration(self) <= duration('{most}')"),
             message: format!("{path} must be from {least} to {most}"),
+        });
+    }
+    for &path in WHOLE_MILLISECONDS {
+        rules.push(Rule {
+            at: path,
+            field: "",
+            // On the text, as below.
+            rule: r"self.matches('^([0-9]+ms|[0-9]+(\\.[0-9]{1,3})?(s|m|h))+$')".to_owned(),
+            message: format!("{path} must be whole milliseconds, such as 500ms or 1.5s"),
         });
     }
     for &path in WHOLE_SECONDS {

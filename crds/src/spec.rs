@@ -134,7 +134,8 @@ pub struct Ports {
     pub metrics: i32,
 }
 
-/// Times of the Lease through which the masters elect the active. leaseDuration > renewDeadline >= 2 x retryPeriod.
+/// Times of the Lease through which the masters elect the active. Whole milliseconds.
+/// leaseDuration - 500ms >= renewDeadline >= 2 x retryPeriod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Failover {
@@ -145,7 +146,7 @@ pub struct Failover {
     /// for a paused process.
     #[serde(default = "default_renew_deadline")]
     pub renew_deadline: GoDuration,
-    /// How often the active renews, and the deadline of each request to the API server. At least 100ms.
+    /// How often the active renews, and the deadline of each request to the API server. 100ms to 60s.
     #[serde(default = "default_retry_period")]
     pub retry_period: GoDuration,
 }

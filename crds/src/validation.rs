@@ -57,8 +57,9 @@ pub fn validate(master: &MooncakeMaster) -> Vec<FieldError> {
     let renew = errors.duration("spec.failover.renewDeadline", &failover.renew_deadline);
     let retry = errors.duration("spec.failover.retryPeriod", &failover.retry_period);
     if let (Some(lease), Some(renew), Some(retry)) = (lease, renew, retry) {
-        errors.check("spec.failover.renewDeadline", renew < lease, || {
-            "must be below spec.failover.leaseDuration".to_owned()
+        let margin = GoDuration::from(rules::LEAST_LEASE_MARGIN).parse().unwrap_or_default();
+        errors.check("spec.failover.renewDeadline", renew + margin <= lease, || {
+            format!("must be at least {} below spec.failover.leaseDuration", rules::LEAST_LEASE_MARGIN)
         });
         errors.check("spec.failover.retryPeriod", retry * 2 <= renew, || {
             "must be at most half of spec.failover.renewDeadline".to_owned()
@@ -158,6 +159,11 @@ impl Errors {
             let limit = |text: &str| GoDuration::from(text).parse().unwrap_or_default();
             self.check(path, (limit(least)..=limit(most)).contains(&value), || {
                 format!("must be from {least} to {most}")
+            });
+        }
+        if rules::WHOLE_MILLISECONDS.contains(&path) {
+            self.check(path, text.is_written_in_millis(), || {
+                "must be whole milliseconds, such as 500ms or 1.5s".to_owned()
             });
         }
         if rules::WHOLE_SECONDS.contains(&path) {

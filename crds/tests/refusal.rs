@@ -51,6 +51,8 @@ fn good_resources_pass() {
         json!({ "spec": { "store": { "defaultKvLeaseTtl": "2s", "putStartDiscardTimeout": "2s" } } }),
         json!({ "spec": { "config": { "eviction_ratio": "0.1", "heartbeat_rpc_port": "50052" } } }),
         json!({ "spec": { "failover": { "leaseDuration": "2s", "renewDeadline": "1s", "retryPeriod": "500ms" } } }),
+        json!({ "spec": { "failover": { "leaseDuration": "3.5s", "renewDeadline": "3s", "retryPeriod": "1.5s" } } }),
+        json!({ "spec": { "failover": { "leaseDuration": "10m", "renewDeadline": "9.5m", "retryPeriod": "60s" } } }),
         json!({ "spec": { "podLabels": { "team": "kv" }, "podAnnotations": { "example.com/x": "y" } } }),
     ] {
         assert_eq!(refused_paths(&patch), Vec::<String>::new(), "{patch}");

@@ -99,7 +99,7 @@ pub(crate) async fn a_pair_lives_through_changes_and_faults(server: &Server) {
     let life = Life { admin: admin.clone(), world };
     let oracle = Oracle::start(&admin, NS);
     let spec = json!({ "ports": { "metrics": port },
-        "failover": { "leaseDuration": "1s", "renewDeadline": "600ms", "retryPeriod": "200ms" } });
+        "failover": { "leaseDuration": "1s", "renewDeadline": "500ms", "retryPeriod": "200ms" } });
     create(&admin, &master(NS, "m", &spec)).await.expect("a good resource");
 
     let first = life.settled().await;
