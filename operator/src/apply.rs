@@ -2,7 +2,7 @@
 
 use crate::{
     build::{self, Desired},
-    decide::{Action, ObjectState, Observed, PodRef, Presence},
+    decide::{Action, LeaseState, ObjectState, Observed, PodRef, Presence},
     observe::lease_resource,
 };
 use k8s_openapi::api::core::v1::Pod;
@@ -52,11 +52,11 @@ pub async fn apply(
             create(client, &namespace, &lease).await
         }
         Action::AdoptLease => {
+            let LeaseState::Present(lease) = &seen.lease else { return Ok(Outcome::Stale) };
+            let adoption = build::lease_adoption(master, &lease.uid, &lease.resource_version);
             let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &lease_resource());
             let params = PatchParams::apply(names::FIELD_MANAGER).force();
-            api.patch(&master.name_any(), &params, &Patch::Apply(build::lease_adoption(master)))
-                .await
-                .map(drop)
+            api.patch(&master.name_any(), &params, &Patch::Apply(adoption)).await.map(drop)
         }
         Action::ClearLabel(pod) => label(client, &namespace, pod, &Value::Null).await,
         Action::SetLabel(pod) => label(client, &namespace, pod, &json!(names::ROLE_LEADER)).await,

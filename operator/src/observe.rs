@@ -185,6 +185,8 @@ async fn lease(
         incarnation: record.incarnation.clone(),
     });
     Ok(LeaseState::Present(Lease {
+        uid: found.uid().unwrap_or_default(),
+        resource_version: found.resource_version().unwrap_or_default(),
         owned: foreign.is_none(),
         hold: if holder.is_some() { hold } else { Hold::Released },
         holder,

@@ -111,11 +111,15 @@ pub fn lease(master: &MooncakeMaster, epoch: i64, duration_seconds: i32, release
 }
 
 /// Metadata by which a Lease that a master had to create becomes the resource's own. Its spec stays the masters'.
-pub fn lease_adoption(master: &MooncakeMaster) -> Value {
+/// It is for that very state of that very Lease: the write fails if there is another by now, or none.
+pub fn lease_adoption(master: &MooncakeMaster, uid: &str, resource_version: &str) -> Value {
+    let mut metadata = meta(master, master.name_any());
+    metadata.uid = Some(uid.to_owned());
+    metadata.resource_version = Some(resource_version.to_owned());
     json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": meta(master, master.name_any()),
+        "metadata": metadata,
     })
 }
 

@@ -106,3 +106,13 @@ fn a_new_lease_has_no_holder_and_goes_on_with_the_epoch() {
     assert_eq!(lease["spec"], json!({ "leaseTransitions": 7, "leaseDurationSeconds": 5 }));
     assert_eq!(lease["metadata"]["ownerReferences"][0]["uid"], "0f9a");
 }
+
+#[test]
+fn an_adoption_is_for_one_state_of_one_lease() {
+    let adoption = lease_adoption(&smallest(), "u", "7");
+    assert_eq!(
+        (&adoption["metadata"]["uid"], &adoption["metadata"]["resourceVersion"]),
+        (&json!("u"), &json!("7"))
+    );
+    assert!(adoption.get("spec").is_none(), "its spec is the masters'");
+}

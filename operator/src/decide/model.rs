@@ -191,6 +191,8 @@ impl World {
             lease: match &self.lease {
                 None => LeaseState::Missing,
                 Some(lease) => LeaseState::Present(Lease {
+                    uid: "lease".to_owned(),
+                    resource_version: "1".to_owned(),
                     owned: true,
                     holder: lease.holder.map(|(index, uid)| Holder {
                         pod: format!("m-{index}"),

@@ -24,6 +24,8 @@ pub(super) fn pod(ordinal: i32) -> Pod {
 
 pub(super) fn held_by(ordinal: i32) -> LeaseState {
     LeaseState::Present(Lease {
+        uid: "lease".to_owned(),
+        resource_version: "1".to_owned(),
         owned: true,
         holder: Some(Holder {
             pod: format!("m-{ordinal}"),

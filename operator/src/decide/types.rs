@@ -73,6 +73,10 @@ pub enum LeaseState {
 /// What the Lease says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
+    /// Its uid.
+    pub uid: String,
+    /// Its resource version when it was read.
+    pub resource_version: String,
     /// It has the resource as its owner.
     pub owned: bool,
     /// The last process that claimed it.
