@@ -132,6 +132,9 @@ reasons! {
     RollingOut: Progressing True,
         "Pods are being replaced because the template changed: standbys one at a time, the active last.",
         "Nothing. The message says who is next.";
+    ProgressUnknown: Progressing Unknown,
+        "The operator could not read what it needs from the API server.",
+        "See Available.";
     UpToDate: Progressing False,
         "Everything is as the spec asks for.",
         "Nothing.";
@@ -141,6 +144,9 @@ reasons! {
     Stopped: Progressing False,
         "The operator cannot go on; Degraded says why.",
         "See Degraded. Reverting the change heals a stopped roll.";
+    HealthUnknown: Degraded Unknown,
+        "The operator could not read what it needs from the API server.",
+        "See Available.";
     AsExpected: Degraded False,
         "Nothing needs attention.",
         "Nothing.";

@@ -12,7 +12,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{Patch, PatchParams},
 };
-use mooncake_crds::{ActiveStatus, MemberStatus, MooncakeMaster, MooncakeMasterStatus, names};
+use mooncake_crds::{ActiveStatus, MemberStatus, MooncakeMaster, MooncakeMasterStatus, Reason, names};
 use serde_json::json;
 
 /// The status that follows from a pass.
@@ -55,11 +55,12 @@ pub fn report(
     }
 }
 
-/// The status when nothing could be observed: what was known stays, but Available says that it is not known now.
+/// The status when nothing could be observed: what was known stays, but the conditions say that it is not known now.
 pub fn unobservable(master: &MooncakeMaster, error: &str, now: Timestamp) -> MooncakeMasterStatus {
     let old = master.status.clone().unwrap_or_default();
-    let finding = Finding::new(mooncake_crds::Reason::Unobservable, error);
-    let conditions = conditions(&old.conditions, &[finding], master.metadata.generation, now);
+    let findings = [Reason::Unobservable, Reason::ProgressUnknown, Reason::HealthUnknown]
+        .map(|reason| Finding::new(reason, error));
+    let conditions = conditions(&old.conditions, &findings, master.metadata.generation, now);
     MooncakeMasterStatus { conditions, ..old }
 }
 
@@ -137,7 +138,6 @@ pub async fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mooncake_crds::Reason;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).expect("a time")
@@ -153,6 +153,26 @@ mod tests {
         let flipped = conditions(&same_status, &[Finding::new(Reason::ActiveServing, "c")], Some(2), at(3));
         assert_eq!(flipped[0].last_transition_time, Time(at(3)));
         assert_eq!(flipped.len(), 1);
+    }
+
+    #[test]
+    fn nothing_is_claimed_of_what_cannot_be_observed() {
+        let mut master =
+            MooncakeMaster::new("m", serde_json::from_value(json!({ "image": "i:1" })).expect("a spec"));
+        let known =
+            [Reason::ActiveServing, Reason::UpToDate, Reason::AsExpected].map(|r| Finding::new(r, "a"));
+        master.status = Some(MooncakeMasterStatus {
+            epoch: Some(4),
+            conditions: conditions(&[], &known, Some(1), at(1)),
+            ..MooncakeMasterStatus::default()
+        });
+        let status = unobservable(&master, "no answer", at(2));
+        assert_eq!(status.epoch, Some(4));
+        assert_eq!(status.conditions.len(), 3);
+        for condition in &status.conditions {
+            assert_eq!((&*condition.status, &*condition.message), ("Unknown", "no answer"), "{condition:?}");
+            assert_eq!(condition.last_transition_time, Time(at(2)));
+        }
     }
 
     #[test]
