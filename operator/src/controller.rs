@@ -7,7 +7,7 @@ use crate::{
     events::events,
     memory::{Key, Memory},
     metrics::Metrics,
-    observe::{lease_resource, observe},
+    observe::{in_time, lease_resource, observe},
     probe::Probe,
     server::Ready,
     status,
@@ -128,7 +128,7 @@ fn backoff(failures: u32) -> Duration {
 async fn try_pass(context: &Context, key: &Key) -> Result<(Pass, Option<Trouble>), kube::Error> {
     let (namespace, name) = key;
     let api: Api<MooncakeMaster> = Api::namespaced(context.client.clone(), namespace);
-    let Some(master) = api.get_opt(name).await? else {
+    let Some(master) = in_time(api.get_opt(name)).await? else {
         context.memory.forget(key);
         return Ok((Pass { writes: 0, again: None }, None));
     };

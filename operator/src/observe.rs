@@ -22,6 +22,7 @@ use kube::{
 use mooncake_crds::{MooncakeMaster, names, validation};
 use mooncake_lease::record::LeaseObject;
 use serde_json::Value;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Why nothing could be observed.
@@ -52,6 +53,18 @@ fn reading(what: impl Into<String>) -> impl FnOnce(kube::Error) -> ObserveError 
     move |source| ObserveError::Read { what, source: Box::new(source) }
 }
 
+/// Longest wait for one answer of the API server to a read.
+const READ_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The answer, or an error after 10 s: a connection that says nothing must not hold up a resource for ever.
+pub(crate) async fn in_time<T>(
+    answer: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, kube::Error> {
+    tokio::time::timeout(READ_DEADLINE, answer).await.unwrap_or_else(|_| {
+        Err(kube::Error::Service(format!("no answer within {} s", READ_DEADLINE.as_secs()).into()))
+    })
+}
+
 /// The resource of a Lease, for an untyped API: its annotations are read as they are.
 pub fn lease_resource() -> ApiResource {
     ApiResource::erase::<k8s_openapi::api::coordination::v1::Lease>(&())
@@ -74,7 +87,7 @@ pub async fn observe(
     for wanted in &desired.objects {
         let api: Api<DynamicObject> =
             Api::namespaced_with(client.clone(), &namespace, &wanted.kind.api_resource());
-        let found = api.get_opt(&wanted.name).await.map_err(reading(format!(
+        let found = in_time(api.get_opt(&wanted.name)).await.map_err(reading(format!(
             "{} {}",
             wanted.kind.api_resource().kind,
             wanted.name
@@ -115,7 +128,7 @@ pub async fn observe(
         lease,
         pods,
         any_pod,
-        disagreed_for: std::time::Duration::ZERO,
+        disagreed_for: Duration::ZERO,
         last_error: memory.last_error(&key),
     };
     seen.disagreed_for = memory.disagreed_for(&key, disagreement(&seen), Instant::now());
@@ -162,7 +175,7 @@ async fn lease(
 ) -> Result<LeaseState, ObserveError> {
     let (namespace, name) = key;
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &lease_resource());
-    let Some(found) = api.get_opt(name).await.map_err(reading(format!("Lease {name}")))? else {
+    let Some(found) = in_time(api.get_opt(name)).await.map_err(reading(format!("Lease {name}")))? else {
         return Ok(LeaseState::Missing);
     };
     let foreign = foreign_owner(master, &found.metadata);
@@ -200,8 +213,8 @@ async fn labelled_pods(client: &Client, master: &MooncakeMaster) -> Result<Vec<c
     let api: Api<core::Pod> = Api::namespaced(client.clone(), &master.namespace().unwrap_or_default());
     let selector: Vec<String> =
         crate::build::selector(master).into_iter().map(|(label, value)| format!("{label}={value}")).collect();
-    let found =
-        api.list(&ListParams::default().labels(&selector.join(","))).await.map_err(reading("the pods"))?;
+    let params = ListParams::default().labels(&selector.join(","));
+    let found = in_time(api.list(&params)).await.map_err(reading("the pods"))?;
     Ok(found.items)
 }
 
@@ -291,6 +304,20 @@ fn view(pod: &core::Pod, ordinal: i32, says: Says) -> Pod {
         running: is_running(pod),
         failure: waits_for.or(unschedulable),
         says,
-        idle_for: std::time::Duration::ZERO,
+        idle_for: Duration::ZERO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_without_an_answer_ends() {
+        let start = Instant::now();
+        let error = in_time(std::future::pending::<Result<(), _>>()).await.expect_err("no answer");
+        assert!(error.to_string().contains("no answer within 10 s"), "{error}");
+        assert_eq!(start.elapsed(), READ_DEADLINE);
+        assert_eq!(in_time(std::future::ready(Ok(1))).await.expect("an answer"), 1);
     }
 }
