@@ -3,7 +3,7 @@
 use crate::support::{ENDPOINT, MIB, base_of, grpc, grpc_id, native};
 use mooncake_master::error::ErrorCode;
 use mooncake_proto::v1::{self, master_service_client::MasterServiceClient};
-use mooncake_tests::{Master, MasterBuilder, wait_for};
+use mooncake_tests::{Master, MasterBuilder, fault, wait_for};
 use std::time::Duration;
 use tokio_stream::StreamExt;
 use tonic::{Code, Request, Status, transport::Channel};
@@ -377,14 +377,13 @@ async fn reflection_lists_the_services() {
     }
 }
 
-/// A5: SERVING exactly when `/readyz` is 200. The probe is made to fail by taking every connection that is allowed.
+/// A5: SERVING exactly when `/readyz` is 200. The probe is made to fail by a shard that is held.
 #[tokio::test]
 async fn the_health_service_follows_readyz() {
     let master = MasterBuilder::default()
-        .arg("--rpc_thread_num=1")
+        .arg(fault::ENABLE)
         .arg("--rpc_probe_interval_seconds=1")
         .arg("--rpc_probe_timeout_seconds=1")
-        .arg("--max_connections=3")
         .start();
     master.wait_ready(200, 10);
     let channel = Channel::from_shared(format!("http://{}", master.rpc_address())).expect("a URI");
@@ -398,21 +397,36 @@ async fn the_health_service_follows_readyz() {
     let mut changes = health.watch(of("")).await.expect("a stream").into_inner();
     assert_eq!(changes.next().await.expect("one").expect("good").status, 1);
 
-    let mut others = Vec::new();
-    wait_for("the probe finds no room", 15, || {
-        // One that the probe's own connection kept out is tried again.
-        others.retain_mut(|client: &mut mooncake_tests::NativeClient| client.exist("k").is_ok());
-        if others.len() < 2 {
-            others.push(native(&master));
-        }
-        (master.get("/readyz").0 == 503).then_some(())
-    });
+    fault::inject(&master, "hold_shard?index=5&for_ms=60000");
+    master.wait_ready(503, 15);
     assert_eq!(health.check(of("")).await.expect("answer").into_inner().status, 2, "NOT_SERVING");
     assert_eq!(changes.next().await.expect("one").expect("good").status, 2);
-    drop(others);
+    fault::clear(&master);
     let serving = tokio::time::timeout(Duration::from_secs(10), changes.next()).await.expect("it recovers");
     assert_eq!(serving.expect("one").expect("good").status, 1);
     assert_eq!(master.get("/readyz").0, 200);
+}
+
+/// A master that is full of clients can serve them, so the probe finds its way past the caps.
+#[test]
+fn a_master_full_of_clients_stays_ready() {
+    let master =
+        MasterBuilder::default().arg("--rpc_probe_interval_seconds=1").arg("--max_connections=2").start();
+    master.wait_ready(200, 10);
+    let mut clients = Vec::new();
+    wait_for("the caps are reached", 10, || {
+        clients.retain_mut(|client: &mut mooncake_tests::NativeClient| client.exist("k").is_ok());
+        if clients.len() < 2 {
+            clients.push(native(&master));
+        }
+        (clients.len() == 2 && native(&master).exist("k").is_err()).then_some(())
+    });
+    // Three rounds of the probe and more.
+    for _ in 0..70 {
+        assert_eq!(master.get("/readyz").0, 200);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(fault::metric(&master, "mooncake_master_rpc_probe_failures_total"), Some(0.0));
 }
 
 /// C1, C2: the heartbeat port serves Ping and ServiceReady and nothing else.
