@@ -21,6 +21,8 @@ clippy() {
   cargo clippy --workspace --all-targets --locked -- -D warnings
   # Not among "all": a plain `cargo test` must not start a Kubernetes.
   cargo clippy -p mooncake-e2e --test scenarios --locked -- -D warnings
+  # The core's tests compile without kube.
+  cargo check -p mooncake-master --no-default-features --lib --profile test --locked
 }
 slowest() {
   echo "== Slowest tests"

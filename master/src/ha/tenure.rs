@@ -136,6 +136,7 @@ mod tests {
         tenure
     }
 
+    #[cfg(feature = "kubernetes")]
     #[test]
     fn labels_hold_serving_back_for_a_second_at_most() {
         let mut held = tenure(true);
