@@ -50,7 +50,7 @@ pub static TABLE: &[Spec] = &[
     o(Rpc, "rpc_advertise_address", TEXT, "", "host or host:port under which clients reach this very process; never a Service. Empty: rpc_address:rpc_port."),
     o(Rpc, "rpc_thread_num", Kind::Count { min: 0, max: 1024 }, "0", "Data threads. 0: as many as there are cores, at most max_threads (16)."),
     o(Rpc, "max_threads", THREADS, "16", "Upper bound of data threads while rpc_thread_num is 0.").deprecated("rpc_thread_num"),
-    o(Rpc, "rpc_conn_timeout_seconds", SECONDS, "0", "Close a connection that was idle for this long. 0: never."),
+    o(Rpc, "rpc_conn_timeout_seconds", SECONDS, "0", "Accepted for compatibility: in this version no connection is closed for being idle."),
     o(Rpc, "rpc_enable_tcp_no_delay", BOOL, "true", "Set TCP_NODELAY on accepted connections."),
     o(Rpc, "max_frame_bytes", Kind::Bytes { min: 4096, max: 1 << 31 }, "64Mi", "Largest request that is accepted, header excluded."),
     o(Rpc, "rpc_byte_budget", Kind::Bytes { min: 1 << 20, max: 1 << 44 }, "512Mi", "Bytes of requests being received, decoded or answered in the whole process; over it connections are not read. Large requests leave a quarter of it to small ones, so it is at least 4/3 of max_frame_bytes."),

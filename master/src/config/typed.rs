@@ -47,8 +47,6 @@ pub struct RpcConfig {
     pub advertised: String,
     /// Data threads, at least 1.
     pub threads: usize,
-    /// Close connections that idle for longer; None: never.
-    pub idle_timeout: Option<Duration>,
     /// `TCP_NODELAY`.
     pub tcp_no_delay: bool,
     /// Largest body of a request, bytes.
@@ -285,13 +283,11 @@ fn rpc(r: &Resolved, errors: &mut Vec<ConfigError>) -> RpcConfig {
             r.show("rpc_address")
         )));
     }
-    let idle = r.time("rpc_conn_timeout_seconds");
     RpcConfig {
         address,
         port,
         advertised,
         threads: r.count("rpc_thread_num") as usize,
-        idle_timeout: (!idle.is_zero()).then_some(idle),
         tcp_no_delay: r.flag("rpc_enable_tcp_no_delay"),
         max_frame_bytes: r.count("max_frame_bytes") as usize,
         byte_budget: r.count("rpc_byte_budget") as usize,

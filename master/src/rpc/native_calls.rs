@@ -267,8 +267,9 @@ impl Caller {
             }
             Request::GetHeartbeatRpcPort(_) => reply.send(&Ok::<u32, ErrorCode>(service.heartbeat_port())),
 
-            // No tasks, no local disks and no drains exist in this master: what a client asks about them is empty or
-            // not found, exactly as from the existing master when these features are off.
+            // No tasks, local disks or drains exist in this version: what a client asks about them is empty or not found.
+            // So is what QuerySegmentStatus, QuerySegmentStatusById and BatchQueryIp ask about mounted segments, which
+            // the existing master does answer.
             Request::FetchTasks(_) | Request::BatchQueryIp(_) => reply.send(&Ok::<Empty, ErrorCode>(Empty)),
             Request::PollRemoveAll(_) => reply.send(&Ok::<bool, ErrorCode>(false)),
             Request::QueryTask(_) | Request::MarkTaskToComplete(_) => reply.refuse(ErrorCode::TaskNotFound),

@@ -12,7 +12,8 @@
 //! | [`client`] | the other side |
 //!
 //! A server's loop:
-//! 1. [`frame::RequestHeader::parse`]; `None`: read more; an error: [`frame::FrameError::answer`], then close.
+//! 1. [`frame::RequestHeader::parse`]; `None`: read more; an error: close. ([`frame::FrameError::answer`]
+//!    writes what could be said before; this server says nothing, as upstream does not either.)
 //! 2. With the whole frame there, [`generation::Generation::rpc`] of the connection's generation, and
 //!    [`request::decode`]; an error: [`request::DecodeError::answer`], the connection goes on.
 //! 3. [`answer::write`] with the same `Rpc`.
