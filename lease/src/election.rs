@@ -76,7 +76,8 @@ impl Election {
                     }
                     Event::Lost { reason } => lost = Some(reason.to_string()),
                     Event::Leader(leader) => sender.send_modify(|standing| standing.leader = leader),
-                    Event::Elected { .. } => {}
+                    // Nothing is worth handing over here: who leads next starts from what the API server says.
+                    Event::Elected { .. } | Event::Designated { .. } => {}
                 }));
             permit.store(0, Ordering::Release);
             // Nobody waits for it unless it resigns.

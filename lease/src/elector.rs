@@ -14,7 +14,7 @@ pub use messages::{
 
 use crate::{
     observe::{Observer, Source},
-    record::LeaseObject,
+    record::{LeaseObject, LeaseRecord},
     time::{Instant, Moment, WallTime},
 };
 use plan::Step;
@@ -90,6 +90,8 @@ pub struct Elector {
     alone: bool,
     in_sync: BTreeSet<String>,
     resigning: Option<Resigning>,
+    /// The last designation that was told of. What came of it, it is not obeyed twice.
+    designated: String,
     over: bool,
     leader: Option<Leader>,
     out: Vec<Action>,
@@ -122,6 +124,7 @@ impl Elector {
             alone: false,
             in_sync: BTreeSet::new(),
             resigning: None,
+            designated: String::new(),
             over: false,
             leader: None,
             out: Vec::new(),
@@ -309,13 +312,13 @@ impl Elector {
                 }
             }
             Some(_) => {
-                let holder = record.holder.clone();
-                self.superseded(holder, epoch);
+                let reason = superseded_by(record);
+                self.superseded(reason);
                 return;
             }
             None if record.incarnation == me.incarnation => {
-                let holder = record.holder.clone();
-                self.lose(LossReason::Superseded { holder, epoch });
+                let reason = superseded_by(record);
+                self.lose(reason);
                 return;
             }
             None => {
@@ -326,6 +329,28 @@ impl Elector {
         }
         let until = found.map(|attempt| attempt.stamp.saturating_add(self.config.timings.renew_deadline()));
         self.credit(now, until);
+        self.heed_designation(now);
+    }
+
+    /// Tells of a designation that can be obeyed: to another process that may claim, while the permit stands.
+    fn heed_designation(&mut self, now: Instant) {
+        let standing = self.tenure.as_ref().and_then(|tenure| tenure.permit).is_some_and(|until| until > now);
+        let Some(record) = self.observer.held().filter(|_| standing && self.resigning.is_none()) else {
+            return;
+        };
+        let successor = &record.designated;
+        let entitled = |set: &BTreeSet<String>| set.is_empty() || set.contains(successor);
+        if successor.is_empty()
+            || *successor == self.config.identity.incarnation
+            || *successor == self.designated
+            || !entitled(&record.in_sync)
+            || !entitled(&self.in_sync)
+        {
+            return;
+        }
+        self.designated.clone_from(successor);
+        let successor = successor.clone();
+        self.emit(Event::Designated { successor });
     }
 
     /// The record is ours: what is it worth?
@@ -357,12 +382,12 @@ impl Elector {
         }
     }
 
-    fn superseded(&mut self, holder: String, epoch: u64) {
+    fn superseded(&mut self, reason: LossReason) {
         if self.resigning.as_ref().is_some_and(|resigning| resigning.successor.is_none()) {
             self.end_permit();
             self.finish_resignation();
         } else {
-            self.lose(LossReason::Superseded { holder, epoch });
+            self.lose(reason);
         }
     }
 
@@ -455,5 +480,13 @@ impl Elector {
             (Some(due), Some(end)) => Some(due.min(end)),
             (due, end) => due.or(end),
         };
+    }
+}
+
+fn superseded_by(record: &LeaseRecord) -> LossReason {
+    LossReason::Superseded {
+        holder: record.holder.clone(),
+        pod_name: record.pod_name.clone(),
+        epoch: record.epoch,
     }
 }

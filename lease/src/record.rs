@@ -22,6 +22,8 @@ pub const READ_LEASE_TTL_MS: &str = "mooncake.io/read-lease-ttl-ms";
 pub const RELEASED: &str = "mooncake.io/released";
 /// Annotation: the incarnation id for which it is released; absent: for anyone.
 pub const RELEASED_FOR: &str = "mooncake.io/released-for";
+/// Annotation: the incarnation id to which the holder is asked to hand over. Only a request: it restricts no claim.
+pub const DESIGNATED: &str = "mooncake.io/designated";
 
 /// The highest epoch that `leaseTransitions` (int32) can hold.
 pub const HIGHEST_EPOCH: u64 = i32::MAX as u64;
@@ -72,6 +74,8 @@ pub struct LeaseRecord {
     pub read_lease_ttl: Option<Duration>,
     /// Whether and for whom it was released.
     pub release: Option<Release>,
+    /// The incarnation to which the holder is asked to hand over. A claim and a release take it away.
+    pub designated: String,
 }
 
 impl LeaseRecord {
@@ -229,6 +233,7 @@ impl Reader<'_> {
             dead: self.ids(DEAD),
             read_lease_ttl,
             release,
+            designated: self.annotation(DESIGNATED),
         }
     }
 }
@@ -286,6 +291,7 @@ fn overlay(body: &mut Value, record: &LeaseRecord) {
         (READ_LEASE_TTL_MS, ttl),
         (RELEASED, released),
         (RELEASED_FOR, released_for),
+        (DESIGNATED, record.designated.clone()),
     ];
     if let Some(map) = annotations.as_object_mut() {
         for (name, text) in fields {
@@ -327,6 +333,7 @@ mod tests {
             dead: ["i3".to_owned()].into(),
             read_lease_ttl: Some(Duration::from_millis(1500)),
             release: Some(Release::For("i2".into())),
+            designated: "i2".into(),
         }
     }
 
@@ -341,9 +348,11 @@ mod tests {
         let object = object(new_lease("ns", "lease", &record()));
         assert_eq!(object.record, record());
         assert_eq!(object.problems, []);
-        let cleared = LeaseRecord { release: None, in_sync: BTreeSet::new(), ..record() };
+        let cleared =
+            LeaseRecord { release: None, in_sync: BTreeSet::new(), designated: String::new(), ..record() };
         let body = object.replaced_by(&cleared);
         assert_eq!(body["metadata"]["annotations"].get(RELEASED), None);
+        assert_eq!(body["metadata"]["annotations"].get(DESIGNATED), None);
         assert_eq!(LeaseObject::parse(body).unwrap().record, cleared);
     }
 

@@ -194,6 +194,86 @@ fn released_for_one_others_wait_a_duration_and_the_holder_takes_it_back_after_on
     assert_eq!(server::parse(bench.server.lease.as_ref().unwrap()).record.release, None);
 }
 
+fn designations(node: &Node) -> Vec<&str> {
+    let of = |event| match event {
+        &Event::Designated { ref successor } => Some(successor.as_str()),
+        _ => None,
+    };
+    node.events.iter().filter_map(of).collect()
+}
+
+fn designate(bench: &mut Bench, node: &mut Node, successor: &str) {
+    bench.server.scribble(|raw| {
+        raw["metadata"]["annotations"][mooncake_lease::record::DESIGNATED] = successor.into();
+    });
+    let object = server::parse(bench.server.lease.as_ref().unwrap());
+    bench.give(node, Input::Watch(WatchInput::Object(Box::new(object))));
+}
+
+#[test]
+fn a_designation_is_told_once_to_the_holder_and_ends_with_the_release() {
+    let mut bench = Bench::new();
+    let mut a = bench.leader();
+    designate(&mut bench, &mut a, "a");
+    bench.pass(&mut [&mut a], ms(2500));
+    assert_eq!(designations(&a), [""; 0], "itself");
+    designate(&mut bench, &mut a, "b");
+    bench.pass(&mut [&mut a], ms(2500));
+    assert_eq!(designations(&a), ["b"], "renewals keep it and tell of it once");
+    let record = |bench: &Bench| server::parse(bench.server.lease.as_ref().unwrap()).record;
+    assert_eq!(record(&bench).designated, "b");
+    assert!(a.permit().is_some(), "it is only a request");
+
+    let mut b = Bench::node("b", "2");
+    bench.give(&mut b, Input::Tick);
+    assert_eq!(designations(&b), [""; 0], "to the holder only");
+    bench.give(&mut a, command(Command::Resign { successor: Some("b".into()) }));
+    assert_eq!(record(&bench).designated, "");
+    // Nobody comes: taken back, and not obeyed for the same value again, but for another one.
+    bench.pass(&mut [&mut a], ms(5300));
+    assert_eq!(a.permit().map(|(epoch, _)| epoch), Some(1));
+    designate(&mut bench, &mut a, "b");
+    assert_eq!(designations(&a), ["b"]);
+    designate(&mut bench, &mut a, "c");
+    assert_eq!(designations(&a), ["b", "c"]);
+}
+
+#[test]
+fn only_a_member_can_be_designated_while_the_set_names_somebody() {
+    let mut bench = Bench::new();
+    let mut a = bench.leader();
+    bench.give(&mut a, command(Command::InSync(["b".to_owned()].into())));
+    designate(&mut bench, &mut a, "c");
+    assert_eq!(designations(&a), [""; 0]);
+    designate(&mut bench, &mut a, "b");
+    assert_eq!(designations(&a), ["b"]);
+}
+
+#[test]
+fn a_claim_takes_a_designation_away_and_never_obeys_it() {
+    let mut bench = Bench::new();
+    let mut a = bench.leader();
+    designate(&mut bench, &mut a, "c");
+    drop(a);
+    let mut b = Bench::node("b", "2");
+    bench.give(&mut b, Input::Tick);
+    bench.pass(&mut [&mut b], ms(7000));
+    assert_eq!(b.permit().map(|(epoch, _)| epoch), Some(2), "it restricts no claim");
+    assert_eq!(designations(&b), [""; 0]);
+    assert_eq!(server::parse(bench.server.lease.as_ref().unwrap()).record.designated, "");
+}
+
+#[test]
+fn a_holder_that_ends_while_its_successor_does_not_come_leaves_the_lease_to_anyone() {
+    let mut bench = Bench::new();
+    let mut a = bench.leader();
+    bench.give(&mut a, command(Command::Resign { successor: Some("gone".into()) }));
+    bench.give(&mut a, command(Command::Resign { successor: None }));
+    assert_eq!(a.events.last(), Some(&Event::Released));
+    let release = server::parse(bench.server.lease.as_ref().unwrap()).record.release;
+    assert_eq!(release, Some(mooncake_lease::Release::Anyone));
+}
+
 #[test]
 fn a_write_that_timed_out_earns_the_permit_of_when_it_was_sent() {
     let mut bench = Bench::new();

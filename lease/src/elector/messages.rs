@@ -178,6 +178,12 @@ pub enum Event {
         /// The end.
         until: Instant,
     },
+    /// The holder is asked to hand over to that process, which may claim. Once for each new value, only under a permit;
+    /// [`Command::Resign`] with this successor does it.
+    Designated {
+        /// The successor's incarnation id.
+        successor: String,
+    },
     /// The permit is over, by time or at once. A later [`Event::Permit`] of the same epoch means that nobody claimed the
     /// lease in between.
     PermitEnded,
@@ -209,6 +215,8 @@ pub enum LossReason {
     Superseded {
         /// `holderIdentity`.
         holder: String,
+        /// Name of its pod; may be empty.
+        pod_name: String,
         /// Its epoch.
         epoch: u64,
     },

@@ -113,8 +113,10 @@ impl Elector {
             // Nobody took it, marked or not: the successor is gone, so it is taken back in the same epoch.
             return Step::At(ready, What::Renew);
         }
-        match record.release {
+        match &record.release {
             None => Step::At(ready, What::Release),
+            // The successor that it was released for did not come; nobody else is to wait for it.
+            Some(Release::For(_)) if !planned => Step::At(ready, What::Release),
             Some(_) if planned => self.claim_or_poll(ready, None),
             Some(_) => Step::Over,
         }
@@ -151,8 +153,12 @@ impl Elector {
         let mut record = old.cloned().unwrap_or_default();
         match what {
             What::Read => return RequestKind::Read,
-            What::ReleasePredecessor => record.release = Some(Release::Anyone),
+            What::ReleasePredecessor => {
+                record.release = Some(Release::Anyone);
+                record.designated.clear();
+            }
             What::Release => {
+                record.designated.clear();
                 let successor = self.resigning.as_ref().and_then(|resigning| resigning.successor.clone());
                 record.release = Some(successor.map_or(Release::Anyone, Release::For));
                 // The mark names it, and a stranger may have removed it.
@@ -174,6 +180,8 @@ impl Elector {
                 }
                 let me = &self.config.identity;
                 let previous_read_lease_ttl = record.read_lease_ttl;
+                // A request to a holder that is one no more.
+                let designated = if what == What::Claim { String::new() } else { record.designated };
                 record = LeaseRecord {
                     holder: me.address.clone(),
                     epoch,
@@ -187,6 +195,7 @@ impl Elector {
                     in_sync,
                     read_lease_ttl: self.config.read_lease_ttl,
                     release: None,
+                    designated,
                 };
                 self.last_renew_time = renewed;
                 self.last_write = now.at;

@@ -75,6 +75,16 @@ impl ApiServer {
         object
     }
 
+    /// A merge patch without conditions.
+    pub fn patch(&self, path: &str, patch: &Value) {
+        let mut state = self.state.lock();
+        let mut object = state.objects.get(path).cloned().unwrap_or_default();
+        merge(&mut object, patch);
+        state.put(path, object);
+        drop(state);
+        self.changed.send_modify(|n| *n += 1);
+    }
+
     pub fn delete(&self, path: &str) {
         self.state.lock().delete(path);
         self.changed.send_modify(|n| *n += 1);

@@ -6,6 +6,13 @@ use rand::{Rng, seq::IndexedRandom};
 use serde_json::{Value, json};
 use std::time::Duration;
 
+fn annotation(raw: &mut Value, name: &str, value: Value) {
+    if !raw["metadata"]["annotations"].is_object() {
+        raw["metadata"]["annotations"] = json!({});
+    }
+    raw["metadata"]["annotations"][name] = value;
+}
+
 impl World {
     pub(super) fn fault(&mut self) {
         if self.calm {
@@ -17,7 +24,7 @@ impl World {
         let holder = (0..self.slots.len()).find(|&slot| self.end_of(slot) > self.now);
         let slot = holder.filter(|_| self.rng.random_bool(0.6)).unwrap_or(any);
         let process = self.slots[slot].process;
-        match self.rng.random_range(0..13) {
+        match self.rng.random_range(0..15) {
             0 => {
                 self.stop(slot);
                 let (after, same_pod) = (self.rng.random_range(0..3 * SECOND), self.rng.random_bool(0.5));
@@ -62,7 +69,12 @@ impl World {
                 let after = self.rng.random_range(0..5 * SECOND);
                 self.at(after, What::Command { slot, process, command: Command::MayClaim(true) });
             }
-            12 => {
+            12 | 13 => {
+                let successor = self.slots[any].incarnation.clone();
+                self.server.scribble(|raw| annotation(raw, record::DESIGNATED, successor.into()));
+                self.wake_watches();
+            }
+            14 => {
                 let period = Duration::from_secs(self.rng.random_range(0..15));
                 self.feed(slot, Input::Command(Command::Reluctant { period }));
             }
@@ -94,12 +106,6 @@ impl World {
     }
 
     fn scribble(&mut self) {
-        let annotation = |raw: &mut Value, name: &str, value: Value| {
-            if !raw["metadata"]["annotations"].is_object() {
-                raw["metadata"]["annotations"] = json!({});
-            }
-            raw["metadata"]["annotations"][name] = value;
-        };
         let names = [
             "foreign",
             record::INCARNATION,
@@ -107,6 +113,7 @@ impl World {
             record::RELEASED,
             record::POD_UID,
             record::IN_SYNC,
+            record::DESIGNATED,
         ];
         // Not the incarnation of a living process: that would be a proof of death that is a lie.
         let value = format!("garbage {}", self.rng.random_range(0..1000));

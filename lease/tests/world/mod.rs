@@ -43,6 +43,8 @@ pub(crate) struct Slot {
     /// Next history entry that its watch delivers.
     watched: usize,
     leaving: bool,
+    /// The last designation that its process was told of.
+    designated: String,
     /// Only the latest wake-up counts.
     wake: u64,
 }
@@ -117,6 +119,7 @@ impl World {
                 under_way: None,
                 watched: 0,
                 leaving: false,
+                designated: String::new(),
                 wake: 0,
             });
             let at = rng.random_range(0..2 * SECOND);
@@ -291,6 +294,7 @@ impl World {
             slot.pod_uid = format!("pod-{index}-{}", self.incarnations);
         }
         slot.leaving = false;
+        slot.designated.clear();
         slot.under_way = None;
         slot.watched = self.server.history.len();
         slot.elector = Some(Elector::new(ElectorConfig {
@@ -379,6 +383,20 @@ impl World {
                 let same_pod = !self.slots[index].leaving;
                 self.stop(index);
                 self.at(again, What::Start { slot: index, same_pod });
+            }
+            Event::Designated { ref successor } => {
+                let incarnation = &self.slots[index].incarnation;
+                assert!(
+                    self.end_of(index) > self.now,
+                    "only a holder under its permit is asked to hand over"
+                );
+                assert!(successor != incarnation, "never to itself");
+                assert!(self.slots[index].designated != *successor, "told of {successor} twice");
+                self.slots[index].designated.clone_from(successor);
+                // It lets its calls end first.
+                let (process, delay) = (self.slots[index].process, self.rng.random_range(0..SECOND));
+                let command = Command::Resign { successor: Some(successor.clone()) };
+                self.at(delay, What::Command { slot: index, process, command });
             }
             Event::Elected { .. } | Event::Leader(_) => {}
         }
