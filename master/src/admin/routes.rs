@@ -4,7 +4,7 @@ use super::{AdminState, faults};
 use axum::{
     Json, Router,
     extract::State,
-    http::{Method, StatusCode, Uri, header},
+    http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -14,6 +14,10 @@ use std::sync::Arc;
 /// The paths that exist.
 const PATHS: &str =
     "/health, /readyz, /metrics, /metrics/summary, /role, /leader, /ha_status, /config, /fault";
+
+const INCARNATION: HeaderName = HeaderName::from_static("mooncake-incarnation");
+const EPOCH: HeaderName = HeaderName::from_static("mooncake-epoch");
+const READY: HeaderName = HeaderName::from_static("mooncake-ready");
 
 pub(super) fn router(state: Arc<AdminState>) -> Router {
     Router::new()
@@ -72,8 +76,21 @@ async fn role(State(state): Shared) -> &'static str {
     state.role.state().role()
 }
 
-async fn ha_status(State(state): Shared) -> &'static str {
-    state.role.state().name()
+/// One word, and in headers what the operator needs beside it, on a standby, too: which process image this is
+/// (`mooncake-incarnation`), in which epoch it leads if it does (`mooncake-epoch`), what `/readyz` would say
+/// (`mooncake-ready`).
+async fn ha_status(State(state): Shared) -> Response {
+    let mut response = state.role.state().name().into_response();
+    let (headers, permit) = (response.headers_mut(), state.readiness.permit());
+    if let Some(incarnation) = state.role.incarnation().and_then(|id| HeaderValue::from_str(id).ok()) {
+        headers.insert(INCARNATION, incarnation);
+    }
+    if state.role.state().role() == "leader" && permit.held() {
+        headers.insert(EPOCH, HeaderValue::from(permit.epoch()));
+    }
+    let ready = if state.readiness.is_ready() { "true" } else { "false" };
+    headers.insert(READY, HeaderValue::from_static(ready));
+    response
 }
 
 async fn leader(State(state): Shared) -> Json<Value> {

@@ -221,6 +221,7 @@ pub struct Ha {
 /// SIGTERM and SIGINT end the process through this thread only.
 pub fn start(options: HaOptions, parts: Parts) -> Result<Ha, HaError> {
     let incarnation = process::random_incarnation();
+    parts.role.set_incarnation(&incarnation);
     if let Some(path) = &options.termination_log
         && let Err(error) = process::write_termination_log(path, &incarnation)
     {

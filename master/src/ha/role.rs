@@ -1,7 +1,10 @@
 //! The role of this process: what `/role`, `/leader`, `/ha_status` and `/health` tell.
 
 use crate::lock::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU8, AtomicU64, Ordering},
+};
 
 /// The runtime states of a master (facts §7.2); the text is what `/ha_status` shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +69,7 @@ pub struct RoleInfo {
     state: AtomicU8,
     transitions: AtomicU64,
     leader: Mutex<Option<Leader>>,
+    incarnation: OnceLock<String>,
 }
 
 impl Default for RoleInfo {
@@ -74,6 +78,7 @@ impl Default for RoleInfo {
             state: AtomicU8::new(HaState::Starting as u8),
             transitions: AtomicU64::new(0),
             leader: Mutex::new(None),
+            incarnation: OnceLock::new(),
         }
     }
 }
@@ -94,6 +99,16 @@ impl RoleInfo {
     /// Changes of state since the start.
     pub fn transitions(&self) -> u64 {
         self.transitions.load(Ordering::Relaxed)
+    }
+
+    /// The id of this process image; None before the lease thread has started.
+    pub fn incarnation(&self) -> Option<&str> {
+        self.incarnation.get().map(String::as_str)
+    }
+
+    /// Says which process image this is. It never changes.
+    pub(super) fn set_incarnation(&self, incarnation: &str) {
+        self.incarnation.get_or_init(|| incarnation.to_owned());
     }
 
     /// The known leader; None while nobody leads.
@@ -120,6 +135,9 @@ mod tests {
             role.set_state(state);
             assert_eq!(role.state(), state);
         }
+        role.set_incarnation("a");
+        role.set_incarnation("b");
+        assert_eq!(role.incarnation(), Some("a"));
         assert_eq!(role.transitions(), 6);
         assert_eq!(HaState::LeaderWarmup.role(), "leader");
     }
