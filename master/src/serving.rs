@@ -5,7 +5,7 @@ use crate::{
     clock::Clock,
     config::Config,
     core::Core,
-    fault::{FaultTarget, Faults},
+    fault::{FaultStep, FaultTarget, Faults},
     ha::connections::Connections,
     permit::ServingPermit,
     rpc::{AcceptLimits, Budget, Plane, Server, ServerOptions, Service, ServiceInfo},
@@ -67,6 +67,9 @@ impl Serving {
         let Shared { config, admin, permit, connections, clock } = shared;
         let options = CoreOptions { remount_hold, ..config.core.clone() };
         let faults = admin.faults.clone();
+        if faults.fails(FaultStep::Promote) {
+            return Err(injected(FaultStep::Promote));
+        }
         let core = Core::new(options, clock.clone(), permit.clone()).with_faults(faults.clone());
         let core = Arc::new(core);
         let readiness = admin.readiness.clone();
@@ -109,6 +112,9 @@ impl Serving {
                 tcp_no_delay: config.rpc.tcp_no_delay,
             },
         };
+        if faults.fails(FaultStep::Bind) {
+            return Err(injected(FaultStep::Bind));
+        }
         // The heartbeat server starts first, so that what the main one advertises is there (C1).
         let heartbeat = config
             .heartbeat
@@ -165,6 +171,10 @@ impl Serving {
     pub fn heartbeat_address(&self) -> Option<SocketAddr> {
         self.heartbeat.as_ref().map(Server::local_address)
     }
+}
+
+fn injected(step: FaultStep) -> io::Error {
+    io::Error::other(format!("injected fault: {} fails", step.name()))
 }
 
 impl Drop for Serving {

@@ -155,8 +155,7 @@ impl ControlThread {
                     return;
                 }
                 if probe.enabled {
-                    let (readiness, peers) = (state.readiness.clone(), state.probe_peers.clone());
-                    tokio::spawn(probe::run(readiness, peers, state.clock.clone(), probe));
+                    tokio::spawn(probe::run(state.clone(), probe));
                 }
                 if report {
                     tokio::spawn(report_summary(state.metrics.clone()));

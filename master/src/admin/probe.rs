@@ -3,10 +3,11 @@
 //! It goes over TCP and not in-process so that the acceptor, the dispatch and the handlers are covered. It runs on the
 //! control thread, which the data plane cannot exhaust.
 
-use super::state::Readiness;
+use super::{AdminState, state::Readiness};
 use crate::{
     clock::Clock,
     config::ProbeConfig,
+    fault::FaultStep,
     lock::Mutex,
     rpc::{
         Server,
@@ -165,15 +166,14 @@ pub enum ProbeFailure {
         /// Since its tick.
         age: Duration,
     },
+    /// A test wants it so.
+    #[error("injected fault: first_probe fails")]
+    Injected,
 }
 
 /// Probes for ever: at once when the service becomes available, then every interval; rounds never overlap.
-pub(super) async fn run(
-    readiness: Arc<Readiness>,
-    peers: Arc<ProbePeers>,
-    clock: Arc<dyn Clock>,
-    settings: ProbeConfig,
-) {
+pub(super) async fn run(state: Arc<AdminState>, settings: ProbeConfig) {
+    let AdminState { readiness, probe_peers: peers, faults, clock, .. } = &*state;
     let mut watch = readiness.watch();
     loop {
         let now = watch.borrow_and_update().clone();
@@ -184,12 +184,25 @@ pub(super) async fn run(
             continue;
         };
         let rounds = async {
+            let mut answered = false;
             loop {
                 let due = Instant::now() + settings.interval;
-                let result = round(&target, &peers, &*clock, settings.timeout).await;
-                let latency = Instant::now().duration_since(due - settings.interval);
-                report(&readiness, now.generation, result, latency);
-                pause(&readiness, due).await;
+                let probe = async {
+                    if !answered && faults.fails_async(FaultStep::FirstProbe).await {
+                        return Err(ProbeFailure::Injected);
+                    }
+                    round(&target, peers, &**clock, settings.timeout).await
+                };
+                tokio::select! {
+                    result = probe => {
+                        answered |= result.is_ok();
+                        let latency = Instant::now().duration_since(due - settings.interval);
+                        report(readiness, now.generation, result, latency);
+                    }
+                    // A round that has seen such a time says nothing about the time after it.
+                    () = permit_missing(readiness) => {}
+                }
+                pause(readiness, due).await;
             }
         };
         tokio::select! {
@@ -197,6 +210,13 @@ pub(super) async fn run(
             changed = watch.changed() => if changed.is_err() { return },
             () = rounds => {}
         }
+    }
+}
+
+/// Waits until the permit is missing.
+async fn permit_missing(readiness: &Readiness) {
+    while readiness.permit().held() {
+        tokio::time::sleep(PERMIT_CHECK).await;
     }
 }
 

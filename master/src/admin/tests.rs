@@ -473,7 +473,10 @@ fn faults_are_forbidden_until_enabled_and_every_mistake_is_named() {
     assert_eq!(fixture.json("/fault")["active"][0]["fault"], "pause_monitor");
     let (status, text) = ask("POST", "/fault/fail_step?step=sweep&times=2");
     assert!(
-        status == 400 && text.contains("fail_step: step=\\\"sweep\\\" is not one of clean_segment"),
+        status == 400
+            && text.contains(
+                "fail_step: step=\\\"sweep\\\" is not one of promote bind first_probe clean_segment"
+            ),
         "{text}"
     );
     let (status, text) = ask("POST", "/fault/nothing");

@@ -262,20 +262,39 @@ impl Faults {
         (!left.is_zero()).then(|| left.min(LOOK))
     }
 
-    /// Before a step of background work: sleeps if it is to be slow; whether it is to fail.
+    /// Before a step: blocks the thread if it is to be slow; whether it is to fail.
     pub(crate) fn fails(&self, step: FaultStep) -> bool {
         if !self.armed.load(Ordering::Relaxed) {
             return false;
         }
-        let (slow, clears) = {
-            let active = self.active.lock();
-            let now = self.clock.now();
-            let slow = active.slow.get(&step).filter(|(_, until)| *until > now);
-            (slow.map(|(each, _)| now.saturating_add(*each)), active.clears)
-        };
-        if let Some(until) = slow {
+        if let Some((until, clears)) = self.slow(step) {
             self.wait_while(|active| (active.clears == clears).then_some(until));
         }
+        self.is_to_fail(step)
+    }
+
+    /// The same on a thread that has other things to do meanwhile.
+    pub(crate) async fn fails_async(&self, step: FaultStep) -> bool {
+        if !self.armed.load(Ordering::Relaxed) {
+            return false;
+        }
+        if let Some((until, clears)) = self.slow(step) {
+            while self.clock.now() < until && self.active.lock().clears == clears {
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+        self.is_to_fail(step)
+    }
+
+    /// Until when a step that begins now is held up, if no clear comes.
+    fn slow(&self, step: FaultStep) -> Option<(Instant, u64)> {
+        let active = self.active.lock();
+        let now = self.clock.now();
+        let (each, _) = active.slow.get(&step).filter(|(_, until)| *until > now)?;
+        Some((now.saturating_add(*each), active.clears))
+    }
+
+    fn is_to_fail(&self, step: FaultStep) -> bool {
         let mut active = self.active.lock();
         let Some(times) = active.failing.get_mut(&step) else { return false };
         *times -= 1;

@@ -19,9 +19,15 @@ const MAX_FOR_MS: u64 = 600_000;
 /// The longest that one handler or one step may be held up, milliseconds.
 const MAX_EACH_MS: u64 = 60_000;
 
-/// A step of offboarding that can be made to fail or to be slow.
+/// A step that can be made to fail or to be slow: of a promotion, or of offboarding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FaultStep {
+    /// The beginning of a promotion, before there is a core.
+    Promote,
+    /// The RPC ports are bound.
+    Bind,
+    /// A self-probe after the promotion, until one was ok.
+    FirstProbe,
     /// At most 64 keys, or the ranges set aside, taken out of a closed segment.
     CleanSegment,
     /// The cleaned segment taken out of the registry.
@@ -32,12 +38,21 @@ pub enum FaultStep {
 
 impl FaultStep {
     /// In the order in which they happen.
-    pub const ALL: [FaultStep; 3] =
-        [FaultStep::CleanSegment, FaultStep::RemoveSegment, FaultStep::RemoveRecord];
+    pub const ALL: [FaultStep; 6] = [
+        FaultStep::Promote,
+        FaultStep::Bind,
+        FaultStep::FirstProbe,
+        FaultStep::CleanSegment,
+        FaultStep::RemoveSegment,
+        FaultStep::RemoveRecord,
+    ];
 
     /// As a request names it.
     pub const fn name(self) -> &'static str {
         match self {
+            FaultStep::Promote => "promote",
+            FaultStep::Bind => "bind",
+            FaultStep::FirstProbe => "first_probe",
             FaultStep::CleanSegment => "clean_segment",
             FaultStep::RemoveSegment => "remove_segment",
             FaultStep::RemoveRecord => "remove_record",

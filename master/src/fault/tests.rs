@@ -83,7 +83,7 @@ fn every_mistake_is_named() {
         (
             "fail_step",
             "step=sweep&times=1",
-            "step=\"sweep\" is not one of clean_segment remove_segment remove_record",
+            "step=\"sweep\" is not one of promote bind first_probe clean_segment remove_segment remove_record",
         ),
         ("fail_step", "step=clean_segment&times=0", "times=\"0\""),
     ] {
