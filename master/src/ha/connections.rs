@@ -1,9 +1,13 @@
-//! Every accepted connection, so that the lease thread alone can end them all at once (design §6.5, §6.8).
+//! Every accepted connection, so that the lease thread alone can end them all at once (design §6.5, §6.8), and what
+//! each is doing, so that it can let them end what they do first (design §6.7).
 
 use crate::lock::Mutex;
 use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering, fence},
+    },
 };
 
 /// The registry of open connections.
@@ -19,8 +23,53 @@ pub struct Connections {
 
 #[derive(Debug, Default)]
 struct Table {
-    slots: Vec<Option<RawFd>>,
+    slots: Vec<Slot>,
     free: Vec<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    fd: Option<RawFd>,
+    activity: Arc<Activity>,
+}
+
+/// What a connection is doing. Written by the thread that owns the connection, read by the lease thread.
+#[derive(Debug, Default)]
+pub struct Activity {
+    calls: AtomicU32,
+    writing: AtomicBool,
+}
+
+impl Activity {
+    /// A call began; it is under way until the guard is dropped.
+    pub fn call(self: &Arc<Self>) -> impl Drop + Send + 'static + use<> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        CallUnderWay(self.clone())
+    }
+
+    /// Announces a write. What is looked at after this, e.g. the permit, cannot be taken back unseen: whoever takes it
+    /// back and looks for announcements afterwards either finds this one or is found.
+    pub fn announce_write(&self) -> impl Drop + '_ {
+        self.writing.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        Writing(self)
+    }
+}
+
+struct CallUnderWay(Arc<Activity>);
+
+impl Drop for CallUnderWay {
+    fn drop(&mut self) {
+        self.0.calls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct Writing<'a>(&'a Activity);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.writing.store(false, Ordering::Release);
+    }
 }
 
 impl Connections {
@@ -34,12 +83,13 @@ impl Connections {
         let fd = stream.as_fd().as_raw_fd();
         let mut table = self.table.lock();
         let slot = table.free.pop().unwrap_or_else(|| {
-            table.slots.push(None);
+            table.slots.push(Slot::default());
             table.slots.len() - 1
         });
-        table.slots[slot] = Some(fd);
+        let activity = Arc::<Activity>::default();
+        table.slots[slot] = Slot { fd: Some(fd), activity: activity.clone() };
         drop(table);
-        Registered { entry: Entry { connections: self.clone(), slot }, stream }
+        Registered { entry: Entry { connections: self.clone(), slot, activity }, stream }
     }
 
     /// Open connections.
@@ -56,9 +106,27 @@ impl Connections {
     /// Resets every connection: its queued output is dropped, the peer sees a reset, and every later write of ours
     /// on it fails. The owners notice by the error and drop their side. Returns how many there were.
     pub fn abort_all(&self) -> usize {
+        self.abort(|_| true)
+    }
+
+    /// Does the same to those that are in the middle of a write, which may have looked at the permit before it was taken
+    /// away. To be called after [`ServingPermit::suspend`](crate::permit::ServingPermit::suspend): when it returns, no
+    /// answer can reach a socket any more.
+    pub fn abort_writing(&self) -> usize {
+        self.abort(|activity| activity.writing.load(Ordering::Acquire))
+    }
+
+    /// Whether any connection has a call under way.
+    pub fn any_call(&self) -> bool {
+        let table = self.table.lock();
+        table.slots.iter().any(|slot| slot.activity.calls.load(Ordering::Relaxed) > 0)
+    }
+
+    fn abort(&self, which: impl Fn(&Activity) -> bool) -> usize {
         let table = self.table.lock();
         let mut aborted = 0;
-        for &fd in table.slots.iter().flatten() {
+        for slot in &table.slots {
+            let Some(fd) = slot.fd.filter(|_| which(&slot.activity)) else { continue };
             // SAFETY: by the table's invariant the descriptor is open until its entry is removed, which needs the
             // lock that is held here.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -84,6 +152,11 @@ impl<S> Registered<S> {
         &self.stream
     }
 
+    /// What it is doing.
+    pub fn activity(&self) -> &Arc<Activity> {
+        &self.entry.activity
+    }
+
     /// The connection.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.stream
@@ -105,12 +178,13 @@ impl<S> Registered<S> {
 struct Entry {
     connections: Arc<Connections>,
     slot: usize,
+    activity: Arc<Activity>,
 }
 
 impl Entry {
     /// Takes the descriptor out of the table while somebody else might close it.
     fn suspend(&self) -> Suspended<'_> {
-        let fd = self.connections.table.lock().slots[self.slot].take();
+        let fd = self.connections.table.lock().slots[self.slot].fd.take();
         Suspended { entry: self, fd }
     }
 }
@@ -122,14 +196,15 @@ struct Suspended<'a> {
 
 impl Suspended<'_> {
     fn resume(self) {
-        self.entry.connections.table.lock().slots[self.entry.slot] = self.fd;
+        self.entry.connections.table.lock().slots[self.entry.slot].fd = self.fd;
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
         let mut table = self.connections.table.lock();
-        table.slots[self.slot] = None;
+        // A call that outlives its connection is none of the next one's.
+        table.slots[self.slot] = Slot::default();
         table.free.push(self.slot);
     }
 }
@@ -186,6 +261,26 @@ mod tests {
         assert_eq!(connections.abort_all(), 0);
         server2.write_all(b"x").unwrap();
         client2.read_exact(&mut [0; 1]).unwrap_or_else(|e| panic!("reused {reused}: {e}"));
+    }
+
+    #[test]
+    fn only_the_connection_that_writes_is_aborted_and_calls_are_seen() {
+        let connections = Connections::new();
+        let ((mut quiet, server1), (mut busy, server2)) = (pair(), pair());
+        let (mut server1, server2) = (connections.register(server1), connections.register(server2));
+        assert!(!connections.any_call());
+        let call = server1.activity().call();
+        assert!(connections.any_call());
+        drop(call);
+        assert!(!connections.any_call());
+        assert_eq!(connections.abort_writing(), 0);
+        let writing = server2.activity().announce_write();
+        assert_eq!(connections.abort_writing(), 1);
+        drop(writing);
+        assert_eq!(busy.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        server1.get_mut().write_all(b"x").unwrap();
+        quiet.read_exact(&mut [0; 1]).unwrap();
+        assert_eq!(connections.abort_writing(), 0);
     }
 
     #[test]

@@ -153,6 +153,16 @@ impl LabelWriter {
             .any(|pod| pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null()))
     }
 
+    /// Whether the pod of that name is Ready. One outside of the instance, which may not be read, is not.
+    pub(super) async fn is_ready(&self, name: &str) -> Result<bool, LabelError> {
+        if !self.others.iter().any(|other| other == name) {
+            return Ok(false);
+        }
+        let pod = self.get(name).await?.unwrap_or_default();
+        let conditions = pod["status"]["conditions"].as_array();
+        Ok(conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True"))
+    }
+
     async fn write(
         &self,
         name: &str,

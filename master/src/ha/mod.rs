@@ -5,6 +5,8 @@
 //! carries them out, and what becomes of them comes back through a [`Control`].
 
 pub mod connections;
+#[cfg_attr(not(feature = "kubernetes"), allow(dead_code, reason = "alone nobody asks for a hand-over"))]
+mod handover;
 #[cfg(feature = "kubernetes")]
 mod labels;
 mod process;
@@ -71,6 +73,12 @@ pub struct Deadlines {
     pub first_probe: Duration,
     /// Label writes hold serving back at most this long (design §6.9).
     pub label_hold: Duration,
+    /// Calls that run when a hand-over begins may run on for this long (design §6.7).
+    pub drain: Duration,
+    /// Connections stay open until the successor's pod has been ready for this long,
+    pub successor_ready: Duration,
+    /// and at most for this long after its claim was read.
+    pub see_off: Duration,
     /// From SIGTERM to the end of the process, with or without a released lease.
     pub shutdown: Duration,
 }
@@ -81,6 +89,9 @@ impl Default for Deadlines {
             progress: Duration::from_secs(10),
             first_probe: Duration::from_secs(30),
             label_hold: Duration::from_secs(1),
+            drain: Duration::from_secs(1),
+            successor_ready: Duration::from_secs(2),
+            see_off: Duration::from_secs(10),
             shutdown: Duration::from_millis(200),
         }
     }

@@ -2,10 +2,11 @@
 
 #[cfg(feature = "kubernetes")]
 mod duties;
+mod handing_over;
 
 use super::{
-    Backend, HaError, HaOptions, HaState, Leader, Parts, Promotion, Told, process, signals::Signals,
-    tenure::Tenure,
+    Backend, HaError, HaOptions, HaState, Leader, Parts, Promotion, Told, handover::Handover, process,
+    signals::Signals, tenure::Tenure,
 };
 use crate::clock::Instant;
 use mooncake_lease::{Command, Event, solo};
@@ -34,6 +35,7 @@ struct State {
     /// The permit that the lease gives; the serving permit follows it once nothing holds serving back.
     lease: Cell<Option<(u64, Instant)>>,
     ending: Cell<Option<(Ending, Instant)>>,
+    handover: RefCell<Option<Handover>>,
     changed: Notify,
 }
 
@@ -72,6 +74,7 @@ pub(super) fn start(
         tenure: RefCell::new(None),
         lease: Cell::new(None),
         ending: Cell::new(None),
+        handover: RefCell::new(None),
         changed: Notify::new(),
     };
     // Everything that can be wrong with the surroundings is found before the thread starts.
@@ -139,6 +142,7 @@ impl State {
                 log(move || tracing::info!(epoch, "elected"));
             }
             Event::Permit { epoch, until } => {
+                self.permit_is_back();
                 self.lease.set(Some((epoch, Instant::from_nanos(until.as_nanos()))));
                 if let Some(tenure) = &mut *self.tenure.borrow_mut() {
                     tenure.permit_given(self.now());
@@ -147,11 +151,18 @@ impl State {
             }
             Event::PermitEnded => {
                 let ended = self.lease.take().map_or(self.now(), |(_, until)| until.min(self.now()));
-                self.fence();
+                if !self.has_handed_over() {
+                    self.fence();
+                }
                 if let Some(tenure) = &mut *self.tenure.borrow_mut() {
                     tenure.permit_ended(ended);
                 }
                 self.parts.role.set_state(HaState::Candidate);
+            }
+            Event::Designated { successor } => self.begin_handover(successor),
+            Event::Lost { reason } if self.is_succeeded(&reason) => {
+                self.parts.role.set_state(HaState::Standby);
+                log(move || tracing::info!(%reason, "the role is handed over"));
             }
             Event::Lost { reason } => {
                 self.lease.set(None);
@@ -199,10 +210,13 @@ impl State {
         self.parts.role.set_state(state);
     }
 
-    /// Answers nothing from now on: no permit, no connection. Asks no other thread.
+    /// Answers nothing from now on: no permit, no connection. Asks no other thread. A hand-over ends with it.
     fn fence(&self) {
         self.parts.permit.revoke();
         self.parts.connections.abort_all();
+        if self.handover.borrow_mut().take().is_some() {
+            self.parts.permit.end_hold();
+        }
     }
 
     /// Fences, releases the lease and ends the process, within `bound`.
@@ -259,9 +273,10 @@ impl State {
             } else {
                 self.serve();
                 self.check(now);
+                self.go_on_with_handover(now);
             }
             let ending = self.ending.get().map(|(_, at)| at);
-            let next = ending.or_else(|| self.tenure.borrow().as_ref().and_then(|tenure| tenure.next(now)));
+            let next = ending.or_else(|| self.next(now));
             let sleep = next.map_or(LONGEST_SLEEP, |at| {
                 at.saturating_since(self.now()).min(LONGEST_SLEEP) + Duration::from_millis(1)
             });
@@ -280,6 +295,13 @@ impl State {
                 () = tokio::time::sleep(sleep) => {}
             }
         }
+    }
+
+    /// When something is due that nothing else wakes this thread for.
+    fn next(&self, now: Instant) -> Option<Instant> {
+        let tenure = self.tenure.borrow().as_ref().and_then(|tenure| tenure.next(now));
+        let handover = self.handover.borrow().as_ref().and_then(|handover| handover.next(now));
+        [tenure, handover].into_iter().flatten().min()
     }
 
     fn take_word(&self, what: Told) {

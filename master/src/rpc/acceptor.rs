@@ -165,8 +165,9 @@ impl AcceptLoop {
     }
 
     fn hand_out(&self, stream: TcpStream, peer: SocketAddr, counts: &Arc<Counts>, next: &mut usize) {
-        if !self.permit.held() {
-            return; // answers nothing: closed at once
+        // Without the permit nothing is answered: closed at once. During a hand-over it waits like all the others.
+        if !self.permit.held() && !self.permit.is_holding() {
+            return;
         }
         // The self-probe is not subject to the caps: full of clients is not the same as unable to serve them.
         let probe = (self.limits.probe_target)(peer).filter(|&index| index < self.threads.len());

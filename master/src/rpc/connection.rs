@@ -1,8 +1,12 @@
 //! A connection from its first byte: which protocol it speaks, and the permit in front of every write.
 
 use super::{native_connection::NativeConnection, server::ServerShared};
-use crate::{ha::connections::Registered, permit::ServingPermit};
+use crate::{
+    ha::connections::{Activity, Registered},
+    permit::ServingPermit,
+};
 use std::{
+    future::Future,
     io,
     net::SocketAddr,
     pin::Pin,
@@ -27,12 +31,13 @@ pub(super) async fn serve(stream: Registered<TcpStream>, peer: SocketAddr, share
         .map(|result| result.map(|n| (n == 1).then_some(first[0])));
     match first {
         Ok(Ok(Some(NATIVE_MAGIC))) => {
-            let io = PermitIo { stream, permit: shared.permit.clone() };
+            let io = PermitIo::new(stream, shared.permit.clone());
             NativeConnection::new(io, peer, &shared).await;
         }
         Ok(Ok(Some(HTTP2_FIRST))) => {
-            let io = PermitIo { stream, permit: shared.permit.clone() };
-            if let Err(error) = shared.grpc.serve(io).await {
+            let io = PermitIo::new(stream, shared.permit.clone());
+            let activity = io.activity().clone();
+            if let Err(error) = shared.grpc.serve(io, activity).await {
                 tracing::debug!(%peer, %error, "gRPC connection ended");
             }
         }
@@ -41,20 +46,47 @@ pub(super) async fn serve(stream: Registered<TcpStream>, peer: SocketAddr, share
     }
 }
 
-/// A connection that writes only under the serving permit: the look directly before each write (design §6.5).
-#[derive(Debug)]
+/// A connection that writes only under the serving permit: the look directly before each write (design §6.5). While
+/// calls are held for a hand-over a write waits (design §6.7).
 pub(super) struct PermitIo {
     stream: Registered<TcpStream>,
+    activity: Arc<Activity>,
     permit: Arc<ServingPermit>,
+    /// The end of the hold, while a write waits for it.
+    hold_over: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl PermitIo {
-    fn check(&self) -> io::Result<()> {
-        if self.permit.held() {
-            Ok(())
-        } else {
-            Err(io::Error::new(io::ErrorKind::PermissionDenied, "the serving permit ended"))
+    fn new(stream: Registered<TcpStream>, permit: Arc<ServingPermit>) -> PermitIo {
+        PermitIo { activity: stream.activity().clone(), stream, permit, hold_over: None }
+    }
+
+    /// What the connection is doing.
+    pub(super) fn activity(&self) -> &Arc<Activity> {
+        &self.activity
+    }
+
+    /// Announced before the look at the permit, so that the lease thread never misses a write that it allowed.
+    fn poll_permitted<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if let Some(over) = &mut self.hold_over {
+            ready!(over.as_mut().poll(cx));
+            self.hold_over = None;
         }
+        let announced = self.activity.announce_write();
+        if self.permit.may_answer() {
+            return write(Pin::new(self.stream.get_mut()), cx);
+        }
+        drop(announced);
+        if self.permit.is_suspended() {
+            let over = self.hold_over.insert(Box::pin(self.permit.hold_over()));
+            ready!(over.as_mut().poll(cx));
+            self.hold_over = None;
+        }
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::PermissionDenied, "the serving permit ended")))
     }
 }
 
@@ -70,8 +102,7 @@ impl AsyncRead for PermitIo {
 
 impl AsyncWrite for PermitIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.check()?;
-        Pin::new(self.stream.get_mut()).poll_write(cx, buf)
+        self.poll_permitted(cx, |stream, cx| stream.poll_write(cx, buf))
     }
 
     fn poll_write_vectored(
@@ -79,8 +110,7 @@ impl AsyncWrite for PermitIo {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.check()?;
-        Pin::new(self.stream.get_mut()).poll_write_vectored(cx, bufs)
+        self.poll_permitted(cx, |stream, cx| stream.poll_write_vectored(cx, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -102,7 +102,9 @@ async fn run(
             let _count = count;
             match stream.try_map(tokio::net::TcpStream::from_std) {
                 // Aborting every connection does not reach one that is being converted: look once it is registered again.
-                Ok(stream) if shared.permit.held() => connection::serve(stream, peer, shared).await,
+                Ok(stream) if shared.permit.held() || shared.permit.is_holding() => {
+                    connection::serve(stream, peer, shared).await;
+                }
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%peer, %error, "connection cannot be served"),
             }

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     admin::Protocol,
     error::ErrorCode,
+    ha::connections::Activity,
     types::{Attempt, PutStart, ReplicaType, ReplicateConfig, WalkCursor},
 };
 use bytes::BytesMut;
@@ -45,6 +46,7 @@ pub(super) struct Caller {
     plane: Plane,
     generation: &'static Generation,
     budget: Arc<Budget>,
+    activity: Arc<Activity>,
 }
 
 /// The answer under way: where it goes and under which number.
@@ -85,8 +87,13 @@ impl Reply<'_> {
 }
 
 impl Caller {
-    pub(super) fn new(service: Arc<Service>, plane: Plane, budget: Arc<Budget>) -> Caller {
-        Caller { service, plane, generation: Generation::newest(), budget }
+    pub(super) fn new(
+        service: Arc<Service>,
+        plane: Plane,
+        budget: Arc<Budget>,
+        activity: Arc<Activity>,
+    ) -> Caller {
+        Caller { service, plane, generation: Generation::newest(), budget, activity }
     }
 
     /// Whether a call that had to wait may simply be served again from its beginning: one that touches a single
@@ -122,9 +129,13 @@ impl Caller {
             write_error(out, seq, RpcErrorCode::NotRegistered, "the rpc function not registered");
             return Served::Answered;
         };
-        if !self.service.permit().held() {
+        let permit = self.service.permit();
+        if !permit.held() {
+            // Held for a hand-over it waits; what ends the hold ends the connection, too.
+            permit.hold_over().await;
             return Served::Close;
         }
+        let _under_way = self.activity.call();
         match request::decode(rpc, body) {
             Ok(request) => {
                 if is_data(rpc.method()) {

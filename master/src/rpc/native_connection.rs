@@ -7,6 +7,7 @@ use super::{
     native_calls::{Caller, Served},
     server::ServerShared,
 };
+use crate::permit::ServingPermit;
 use bytes::BytesMut;
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use std::{
@@ -39,6 +40,7 @@ type Parked = Pin<Box<dyn Future<Output = Option<BytesMut>>>>;
 /// The connection as one future that ends when the connection does.
 pub(super) struct NativeConnection {
     io: PermitIo,
+    permit: Arc<ServingPermit>,
     peer: SocketAddr,
     caller: Arc<Caller>,
     input: Input,
@@ -67,13 +69,15 @@ struct Output {
 impl NativeConnection {
     pub(super) fn new(io: PermitIo, peer: SocketAddr, shared: &Arc<ServerShared>) -> NativeConnection {
         NativeConnection {
-            io,
+            permit: shared.permit.clone(),
             peer,
             caller: Arc::new(Caller::new(
                 shared.service.clone(),
                 shared.options.plane,
                 shared.budget.clone(),
+                io.activity().clone(),
             )),
+            io,
             input: Input { bytes: Vec::new(), start: 0, reserved: shared.budget.reservation() },
             output: Output { bytes: BytesMut::new(), sent: 0, reserved: shared.budget.reservation() },
             parked: FuturesUnordered::new(),
@@ -217,9 +221,12 @@ impl Future for NativeConnection {
             }
         }
         // Each direction by itself: what a peer sends is no reason to keep what it does not read, and a frame that waits
-        // because of us is not the peer's doing.
-        let (in_a_frame, in_an_answer) =
-            (!this.input.is_empty() && !this.is_full(), this.output.pending() > 0);
+        // because of us is not the peer's doing. Neither is anything that waits while calls are held.
+        let (in_a_frame, in_an_answer) = if this.permit.is_holding() {
+            (false, false)
+        } else {
+            (!this.input.is_empty() && !this.is_full(), this.output.pending() > 0)
+        };
         if this.receiving.poll(in_a_frame, cx).is_ready() || this.sending.poll(in_an_answer, cx).is_ready() {
             tracing::debug!(peer = %this.peer, "no progress in the middle of a frame or an answer; closing");
             return Poll::Ready(());

@@ -157,7 +157,7 @@ impl Service {
 
     /// One attempt of a single-key call.
     pub fn attempt<T>(&self, call: impl FnOnce() -> Attempt<T>) -> Result<Result<T, ErrorCode>, Step> {
-        if !self.permit.held() {
+        if !self.permit.may_answer() {
             return Err(Step::NoPermit);
         }
         match call() {
@@ -174,7 +174,7 @@ impl Service {
         items: &mut Peekable<I>,
         mut each: impl FnMut(&I::Item) -> Attempt<T>,
     ) -> Step {
-        if !self.permit.held() {
+        if !self.permit.may_answer() {
             return Step::NoPermit;
         }
         for _ in 0..KEYS_PER_TURN {
@@ -222,10 +222,16 @@ impl Service {
         loop {
             match turn() {
                 Step::Done => return Ok(()),
-                Step::NoPermit => return Err(Refusal::NoPermit),
+                Step::NoPermit => return Err(self.no_permit().await),
                 step => pause(step, &mut tries).await,
             }
         }
+    }
+
+    /// Nothing may be answered any more. In a hand-over the call waits for the end of its connection (design §6.7).
+    async fn no_permit(&self) -> Refusal {
+        self.permit.hold_over().await;
+        Refusal::NoPermit
     }
 
     /// A single-key call, parked for as long as its shard is held.
@@ -234,7 +240,7 @@ impl Service {
         loop {
             match self.attempt(&mut call) {
                 Ok(result) => return result.map_err(Refusal::Code),
-                Err(Step::NoPermit) => return Err(Refusal::NoPermit),
+                Err(Step::NoPermit) => return Err(self.no_permit().await),
                 Err(step) => pause(step, &mut tries).await,
             }
         }

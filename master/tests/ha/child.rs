@@ -23,6 +23,11 @@ use std::{
 
 const ROLE: &str = "HA_TEST_CHILD";
 
+/// The times of a hand-over as the children have them.
+pub(crate) const DRAIN: Duration = Duration::from_millis(250);
+pub(crate) const SUCCESSOR_READY: Duration = Duration::from_millis(600);
+pub(crate) const SEE_OFF: Duration = Duration::from_millis(2500);
+
 /// How a child is set up.
 #[derive(Clone)]
 pub(crate) struct Setup {
@@ -33,6 +38,8 @@ pub(crate) struct Setup {
     pub(crate) solo: bool,
     pub(crate) never_promotes: bool,
     pub(crate) promotion_fails: bool,
+    /// Each connection has a call that never ends, as on a stuck data thread.
+    pub(crate) calls_never_end: bool,
     pub(crate) termination_log: Option<PathBuf>,
 }
 
@@ -50,6 +57,7 @@ impl Setup {
             solo: false,
             never_promotes: false,
             promotion_fails: false,
+            calls_never_end: false,
             termination_log: None,
         }
     }
@@ -68,9 +76,12 @@ pub(crate) struct Child {
 
 impl Child {
     pub(crate) fn start(setup: &Setup) -> Child {
-        let Setup { url, ordinal, uid, port, solo, never_promotes, promotion_fails, termination_log } = setup;
+        let Setup { url, ordinal, uid, port, solo, never_promotes, promotion_fails, .. } = setup;
+        let (calls_never_end, termination_log) = (setup.calls_never_end, &setup.termination_log);
         let log = termination_log.as_ref().map_or(String::new(), |path| path.display().to_string());
-        let text = format!("{url} {ordinal} {uid} {port} {solo} {never_promotes} {promotion_fails} {log}");
+        let text = format!(
+            "{url} {ordinal} {uid} {port} {solo} {never_promotes} {promotion_fails} {calls_never_end} {log}"
+        );
         let mut process = Command::new(std::env::current_exe().unwrap())
             .env(ROLE, text)
             .stdout(Stdio::piped())
@@ -176,8 +187,15 @@ fn options(words: &[&str]) -> HaOptions {
     };
     HaOptions {
         backend: if words[4] == "true" { Backend::Solo } else { Backend::Lease(Box::new(lease)) },
-        termination_log: Some(PathBuf::from(words[7])).filter(|path| path.as_os_str() != ""),
-        deadlines: Deadlines { progress: ms(2000), first_probe: ms(4000), ..Deadlines::default() },
+        termination_log: Some(PathBuf::from(words[8])).filter(|path| path.as_os_str() != ""),
+        deadlines: Deadlines {
+            progress: ms(2000),
+            first_probe: ms(4000),
+            drain: DRAIN,
+            successor_ready: SUCCESSOR_READY,
+            see_off: SEE_OFF,
+            ..Deadlines::default()
+        },
     }
 }
 
@@ -185,7 +203,7 @@ fn options(words: &[&str]) -> HaOptions {
 pub(crate) fn main() {
     signals::block().unwrap();
     let text = std::env::var(ROLE).unwrap();
-    let words: Vec<&str> = text.splitn(8, ' ').collect();
+    let words: Vec<&str> = text.splitn(9, ' ').collect();
     let clock: Arc<dyn Clock> = Arc::new(BootClock);
     let parts = Parts {
         permit: Arc::new(ServingPermit::withheld(clock.clone())),
@@ -196,14 +214,23 @@ pub(crate) fn main() {
     let options = options(&words);
     let mut ha = ha::start(options, parts.clone()).unwrap();
     say(&format!("start {} {}", ha.incarnation, std::process::id()));
-    let role = parts.role.clone();
+    let (role, permit) = (parts.role.clone(), parts.permit.clone());
     std::thread::spawn(move || {
-        let mut last = "";
+        let (mut last, mut last_hold) = ("", "none");
         loop {
             let state = role.state().name();
             if state != last {
                 say(&format!("state {state}"));
                 last = state;
+            }
+            let hold = match (permit.is_holding(), permit.may_answer()) {
+                (false, _) => "none",
+                (true, true) => "draining",
+                (true, false) => "suspended",
+            };
+            if hold != last_hold {
+                say(&format!("hold {hold}"));
+                last_hold = hold;
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -217,12 +244,14 @@ pub(crate) fn main() {
             continue;
         }
         let listener = TcpListener::bind(format!("127.0.0.1:{}", words[3])).unwrap();
-        let connections = parts.connections.clone();
+        let (connections, calls_never_end) = (parts.connections.clone(), words[7] == "true");
         std::thread::spawn(move || {
             let mut open = Vec::new();
             for stream in listener.incoming().map_while(Result::ok) {
                 // Kept and never looked at again, as a stuck thread would.
-                open.push(connections.register(stream));
+                let stream = connections.register(stream);
+                let call = calls_never_end.then(|| stream.activity().call());
+                open.push((stream, call));
                 say("accepted");
             }
         });

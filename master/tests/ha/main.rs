@@ -7,6 +7,7 @@
 #[allow(dead_code, unreachable_pub, reason = "shared with other tests")]
 mod apiserver;
 mod child;
+mod handover;
 
 use apiserver::ApiServer;
 use child::{Child, Setup};
@@ -306,7 +307,7 @@ fn main() {
         runtime.block_on(test);
     };
     macro_rules! tests {
-        ($($name:ident),* $(,)?) => { $(run(stringify!($name), Box::pin($name()));)* };
+        ($($name:path),* $(,)?) => { $(run(stringify!($name), Box::pin($name()));)* };
     }
     tests!(
         standalone_leads_at_once_and_ends_on_sigterm,
@@ -320,6 +321,12 @@ fn main() {
         a_new_lease_goes_on_above_the_epochs_on_the_pods,
         a_later_epoch_on_a_pod_makes_the_holder_start_anew_above_it,
         a_promotion_that_fails_gives_the_lease_up_in_the_same_process,
+        handover::a_designation_is_obeyed_and_connections_stay_until_the_successor_is_ready,
+        handover::connections_do_not_stay_for_ever,
+        handover::a_call_that_never_ends_delays_it_by_the_bound_and_the_release_comes_last,
+        handover::a_successor_that_does_not_come_costs_a_lease_duration_once,
+        handover::sigterm_in_the_middle_ends_it_in_time,
+        handover::nobody_hands_over_to_itself,
     );
     println!("all ok");
 }

@@ -40,6 +40,8 @@ impl mooncake_lease::Clock for LeaseClock {
 pub(super) struct Lease {
     driver: DriverConfig,
     labels: Option<LabelWriter>,
+    /// For a look at the pod of a successor, when the label is no longer this process's to write.
+    pods: Option<LabelWriter>,
     has_pod: bool,
     rpc_bind: SocketAddr,
     reluctant: Option<Duration>,
@@ -55,10 +57,11 @@ impl Lease {
             Some(kube) => kube,
             None => driver::cluster_config().await?,
         };
-        let labels = match &lease.pod {
-            Some(pod) => Some(LabelWriter::new(kube.clone(), pod).map_err(driver::DriverError::from)?),
-            None => None,
+        let writer = || match &lease.pod {
+            Some(pod) => LabelWriter::new(kube.clone(), pod).map(Some).map_err(driver::DriverError::from),
+            None => Ok(None),
         };
+        let (labels, pods) = (writer()?, writer()?);
         let (pod_name, pod_uid) = lease.pod.map(|pod| (pod.name, pod.uid)).unwrap_or_default();
         let elector = ElectorConfig {
             identity: Identity {
@@ -79,6 +82,7 @@ impl Lease {
         Ok(Lease {
             driver: DriverConfig { elector, kube },
             labels,
+            pods,
             has_pod: !pod_uid.is_empty(),
             rpc_bind: lease.rpc_bind,
             reluctant: process::inherited_reluctance(state.now().as_nanos()),
@@ -86,7 +90,7 @@ impl Lease {
     }
 
     /// Takes part until the process ends.
-    pub(super) async fn run(self, state: &State, commands: mpsc::UnboundedReceiver<Command>) {
+    pub(super) async fn run(mut self, state: &State, commands: mpsc::UnboundedReceiver<Command>) {
         state.parts.role.set_state(HaState::Standby);
         if let Some(period) = self.reluctant {
             let _ = state.commands.send(Command::Reluctant { period });
@@ -113,6 +117,7 @@ impl Lease {
             },
             () = duties => {}
         }
+        state.see_off(self.pods.as_mut()).await;
     }
 }
 

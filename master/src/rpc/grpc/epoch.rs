@@ -1,6 +1,6 @@
 //! The epoch on every answer, and the permit in front of every call (design §6.5, §6.10).
 
-use crate::permit::ServingPermit;
+use crate::{ha::connections::Activity, permit::ServingPermit};
 use http::{HeaderName, HeaderValue};
 use hyper::body::Incoming;
 use std::{
@@ -21,11 +21,13 @@ pub(super) const EPOCH: HeaderName = HeaderName::from_static("mooncake-epoch");
 pub(super) struct EpochService<S> {
     inner: S,
     permit: Arc<ServingPermit>,
+    activity: Arc<Activity>,
 }
 
 impl<S> EpochService<S> {
-    pub(super) fn new(inner: S, permit: Arc<ServingPermit>) -> Self {
-        EpochService { inner, permit }
+    /// For one connection.
+    pub(super) fn new(inner: S, permit: Arc<ServingPermit>, activity: Arc<Activity>) -> Self {
+        EpochService { inner, permit, activity }
     }
 }
 
@@ -44,17 +46,33 @@ where
 
     fn call(&mut self, request: http::Request<Incoming>) -> Self::Future {
         let epoch = self.permit.epoch();
+        if self.permit.is_holding() {
+            // What ends the hold ends the connection, too.
+            let over = self.permit.hold_over();
+            return Box::pin(async move {
+                over.await;
+                Ok(stamp(not_serving().into_http(), epoch))
+            });
+        }
         if let Err(status) = check(&request, &self.permit, epoch) {
             return Box::pin(std::future::ready(Ok(stamp(status.into_http(), epoch))));
         }
+        let under_way = self.activity.call();
         let answer = self.inner.call(request);
-        Box::pin(async move { answer.await.map(|response| stamp(response, epoch)) })
+        Box::pin(async move {
+            let _under_way = under_way;
+            answer.await.map(|response| stamp(response, epoch))
+        })
     }
+}
+
+fn not_serving() -> Status {
+    Status::unavailable("this master is not serving now; connect to the active again")
 }
 
 fn check<B>(request: &http::Request<B>, permit: &ServingPermit, epoch: u64) -> Result<(), Status> {
     if !permit.held() {
-        return Err(Status::unavailable("this master is not serving now; connect to the active again"));
+        return Err(not_serving());
     }
     let Some(believed) = request.headers().get(&EPOCH) else { return Ok(()) };
     match believed.to_str().ok().and_then(|text| text.parse::<u64>().ok()) {

@@ -8,7 +8,7 @@ mod epoch;
 mod health;
 
 use super::{budget::Budget, server::Plane, service::Service};
-use crate::permit::ServingPermit;
+use crate::{ha::connections::Activity, permit::ServingPermit};
 use budget_body::BudgetService;
 use epoch::EpochService;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -65,7 +65,7 @@ impl Stack {
     }
 
     /// Serves one connection to its end.
-    pub(super) async fn serve<IO>(&self, io: IO) -> Result<(), hyper::Error>
+    pub(super) async fn serve<IO>(&self, io: IO, activity: Arc<Activity>) -> Result<(), hyper::Error>
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -81,11 +81,16 @@ impl Stack {
             .keep_alive_interval(Duration::from_secs(60))
             .keep_alive_timeout(Duration::from_secs(20));
         let (service, unsent) = self.service.for_connection();
-        let service = EpochService::new(service, self.permit.clone());
+        let service = EpochService::new(service, self.permit.clone(), activity);
         let connection = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(service));
+        let stalled = async {
+            unsent.stalled(self.stall_timeout).await;
+            // While calls are held nothing is written, which is not the peer's doing; their connection ends with that.
+            self.permit.hold_over().await;
+        };
         tokio::select! {
             result = connection => result,
-            () = unsent.stalled(self.stall_timeout) => {
+            () = stalled => {
                 tracing::debug!("a peer does not read an answer; closing its connection");
                 Ok(())
             }
