@@ -196,7 +196,7 @@ fn released_for_one_others_wait_a_duration_and_the_holder_takes_it_back_after_on
 
 fn designations(node: &Node) -> Vec<&str> {
     let of = |event| match event {
-        &Event::Designated { ref successor } => Some(successor.as_str()),
+        Event::Designated { successor } => Some(successor.as_str()),
         _ => None,
     };
     node.events.iter().filter_map(of).collect()

@@ -34,6 +34,7 @@ pub fn free_ports<const N: usize>() -> [u16; N] {
 #[derive(Debug, Clone)]
 pub struct MasterBuilder {
     args: Vec<String>,
+    env: Vec<(String, String)>,
     address: IpAddr,
     rpc_port: u16,
     metrics_port: u16,
@@ -42,7 +43,13 @@ pub struct MasterBuilder {
 impl Default for MasterBuilder {
     fn default() -> Self {
         let [rpc_port, metrics_port] = free_ports();
-        MasterBuilder { args: Vec::new(), address: Ipv4Addr::LOCALHOST.into(), rpc_port, metrics_port }
+        MasterBuilder {
+            args: Vec::new(),
+            env: Vec::new(),
+            address: Ipv4Addr::LOCALHOST.into(),
+            rpc_port,
+            metrics_port,
+        }
     }
 }
 
@@ -51,6 +58,13 @@ impl MasterBuilder {
     #[must_use]
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
         self.args.push(arg.into());
+        self
+    }
+
+    /// One more environment variable.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.env.push((name.to_owned(), value.into()));
         self
     }
 
@@ -79,6 +93,7 @@ impl MasterBuilder {
             .arg("--metrics_host=127.0.0.1")
             .args(&self.args)
             .env("RUST_BACKTRACE", "1")
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a log file"))
             .stderr(log)
@@ -168,6 +183,13 @@ impl Master {
         self.builder.clone().start()
     }
 
+    /// The same without waiting for its RPC port, which a standby does not open.
+    #[must_use]
+    pub fn respawn(mut self) -> Master {
+        self.kill();
+        self.builder.clone().spawn()
+    }
+
     /// The same with other options; the ports stay.
     #[must_use]
     pub fn restart_with(mut self, args: &[&str]) -> Master {
@@ -194,6 +216,12 @@ impl Drop for Master {
 
 /// Status and body of an HTTP/1.1 request without a body.
 pub fn http(address: SocketAddr, method: &str, path: &str) -> (u16, String) {
+    let (status, _, body) = http_with_headers(address, method, path);
+    (status, body)
+}
+
+/// The same with the lines of the head.
+pub fn http_with_headers(address: SocketAddr, method: &str, path: &str) -> (u16, Vec<String>, String) {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -202,8 +230,8 @@ pub fn http(address: SocketAddr, method: &str, path: &str) -> (u16, String) {
         stream.read_to_string(&mut text)?;
         Ok(text)
     };
-    let Ok(text) = ask() else { return (0, String::new()) };
+    let Ok(text) = ask() else { return (0, Vec::new(), String::new()) };
     let status = text.split_whitespace().nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    (status, body.to_owned())
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    (status, head.lines().map(str::to_owned).collect(), body.to_owned())
 }

@@ -38,9 +38,7 @@ impl State {
         let successor = handover.successor().to_owned();
         // The driver's receiver is gone only when the election is over, and with it the hand-over.
         let _ = self.commands.send(Command::Resign { successor: Some(successor.clone()) });
-        log(move || {
-            tracing::info!(successor, aborted, "handing over: nothing is answered, releasing the lease")
-        });
+        log(move || tracing::info!(successor, aborted, "handing over: nothing is answered any more"));
     }
 
     /// Whether the permit went because of a hand-over: connections then stay open.
