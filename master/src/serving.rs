@@ -72,7 +72,7 @@ impl Serving {
         }
         let core = Core::new(options, clock.clone(), permit.clone()).with_faults(faults.clone());
         let core = Arc::new(core);
-        let readiness = admin.readiness.clone();
+        let (readiness, role) = (admin.readiness.clone(), admin.role.clone());
         let service = Service::new(
             core.clone(),
             permit.clone(),
@@ -85,6 +85,7 @@ impl Serving {
                 enable_disk_eviction: config.storage.enable_disk_eviction,
                 quota_bytes: config.storage.quota_bytes,
                 health_budget: config.probe.health_check_budget(),
+                leader: Arc::new(move || role.leader()),
                 faults: faults.clone(),
             },
             admin.metrics.clone(),

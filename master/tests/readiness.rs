@@ -98,6 +98,7 @@ fn start() -> Master {
             enable_disk_eviction: true,
             quota_bytes: 0,
             health_budget: PROBE.health_check_budget(),
+            leader: Arc::new(|| None),
             faults: state.faults.clone(),
         },
         state.metrics.clone(),

@@ -35,6 +35,7 @@ use std::{
 };
 use support::Grpc;
 use tokio::time::Instant;
+use tonic_types::StatusExt as _;
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/m";
 
@@ -270,6 +271,20 @@ fn a_planned_hand_over_holds_calls_and_never_answers_from_the_old_epoch() {
     assert!(
         refused && waited + Duration::from_secs(1) > closed.saturating_sub(served),
         "held on gRPC, too: {waited:?}"
+    );
+
+    let grpc = Grpc::connect(b.rpc_address());
+    let mut believing_the_old = tonic::Request::new(v1::ServiceReadyRequest {});
+    believing_the_old.metadata_mut().insert("mooncake-epoch", "1".parse().expect("a number"));
+    let refusal = grpc.call(async |c| c.service_ready(believing_the_old).await).expect_err("another epoch");
+    let details = refusal.get_error_details();
+    let hint = &details.error_info().expect("a hint").metadata;
+    let told = |key: &str| hint.get(key).map(String::as_str);
+    let leader = b.rpc_address().to_string();
+    assert_eq!(
+        (told("leader_address"), told("leader_epoch")),
+        (Some(leader.as_str()), Some("2")),
+        "{refusal}"
     );
 
     std::thread::sleep(Duration::from_millis(200));

@@ -7,6 +7,7 @@ use crate::{
     core::{Core, SHARDS},
     error::ErrorCode,
     fault::Faults,
+    ha::Leader,
     permit::ServingPermit,
     types::{Attempt, ClientStatus, OpError, Walk},
 };
@@ -57,6 +58,8 @@ pub struct ServiceInfo {
     pub quota_bytes: u64,
     /// The whole time that one HealthCheck may take: min(2 s, ⅔ of `rpc_probe_timeout_seconds`) (A2).
     pub health_budget: Duration,
+    /// Who leads, as far as this process knows: the hint for a call that believes in another epoch.
+    pub leader: Arc<dyn Fn() -> Option<Leader> + Send + Sync>,
     /// What data handlers suffer in tests.
     pub faults: Arc<Faults>,
 }

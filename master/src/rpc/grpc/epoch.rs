@@ -1,16 +1,21 @@
 //! The epoch on every answer, and the permit in front of every call (design §6.5, §6.10).
 
-use crate::{ha::connections::Activity, permit::ServingPermit};
+use crate::{
+    ha::{Leader, connections::Activity},
+    permit::ServingPermit,
+};
 use http::{HeaderName, HeaderValue};
 use hyper::body::Incoming;
 use std::{
+    collections::HashMap,
     convert::Infallible,
     future::Future,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
-use tonic::{Status, body::Body};
+use tonic::{Code, Status, body::Body};
+use tonic_types::{ErrorDetails, StatusExt};
 use tower::Service;
 
 /// Metadata that carries the epoch, both ways.
@@ -21,13 +26,19 @@ pub(super) const EPOCH: HeaderName = HeaderName::from_static("mooncake-epoch");
 pub(super) struct EpochService<S> {
     inner: S,
     permit: Arc<ServingPermit>,
+    leader: Arc<dyn Fn() -> Option<Leader> + Send + Sync>,
     activity: Arc<Activity>,
 }
 
 impl<S> EpochService<S> {
     /// For one connection.
-    pub(super) fn new(inner: S, permit: Arc<ServingPermit>, activity: Arc<Activity>) -> Self {
-        EpochService { inner, permit, activity }
+    pub(super) fn new(
+        inner: S,
+        permit: Arc<ServingPermit>,
+        leader: Arc<dyn Fn() -> Option<Leader> + Send + Sync>,
+        activity: Arc<Activity>,
+    ) -> Self {
+        EpochService { inner, permit, leader, activity }
     }
 }
 
@@ -54,7 +65,7 @@ where
                 Ok(stamp(not_serving().into_http(), epoch))
             });
         }
-        if let Err(status) = check(&request, &self.permit, epoch) {
+        if let Err(status) = self.check(&request, epoch) {
             return Box::pin(std::future::ready(Ok(stamp(status.into_http(), epoch))));
         }
         let under_way = self.activity.call();
@@ -70,18 +81,30 @@ fn not_serving() -> Status {
     Status::unavailable("this master is not serving now; connect to the active again")
 }
 
-fn check<B>(request: &http::Request<B>, permit: &ServingPermit, epoch: u64) -> Result<(), Status> {
-    if !permit.held() {
-        return Err(not_serving());
+impl<S> EpochService<S> {
+    fn check<B>(&self, request: &http::Request<B>, epoch: u64) -> Result<(), Status> {
+        if !self.permit.held() {
+            return Err(not_serving());
+        }
+        let Some(believed) = request.headers().get(&EPOCH) else { return Ok(()) };
+        match believed.to_str().ok().and_then(|text| text.parse::<u64>().ok()) {
+            Some(believed) if believed == epoch => Ok(()),
+            Some(believed) => Err(not_leader(believed, epoch, (self.leader)())),
+            None => Err(Status::invalid_argument("mooncake-epoch: expected an unsigned decimal number")),
+        }
     }
-    let Some(believed) = request.headers().get(&EPOCH) else { return Ok(()) };
-    match believed.to_str().ok().and_then(|text| text.parse::<u64>().ok()) {
-        Some(believed) if believed == epoch => Ok(()),
-        Some(believed) => Err(Status::failed_precondition(format!(
-            "NOT_LEADER: the call believes in epoch {believed}, this master serves epoch {epoch}"
-        ))),
-        None => Err(Status::invalid_argument("mooncake-epoch: expected an unsigned decimal number")),
-    }
+}
+
+/// The details say who leads in which epoch, as far as this master knows.
+fn not_leader(believed: u64, epoch: u64, leader: Option<Leader>) -> Status {
+    let message =
+        format!("NOT_LEADER: the call believes in epoch {believed}, this master serves epoch {epoch}");
+    let hint = leader.map(|leader| {
+        [("leader_address".to_owned(), leader.address), ("leader_epoch".to_owned(), leader.epoch.to_string())]
+    });
+    let metadata: HashMap<_, _> = hint.into_iter().flatten().collect();
+    let details = ErrorDetails::with_error_info("NOT_LEADER", "mooncake.master.v1", metadata);
+    Status::with_error_details(Code::FailedPrecondition, message, details)
 }
 
 fn stamp(mut response: http::Response<Body>, epoch: u64) -> http::Response<Body> {

@@ -8,7 +8,10 @@ mod epoch;
 mod health;
 
 use super::{budget::Budget, server::Plane, service::Service};
-use crate::{ha::connections::Activity, permit::ServingPermit};
+use crate::{
+    ha::{Leader, connections::Activity},
+    permit::ServingPermit,
+};
 use budget_body::BudgetService;
 use epoch::EpochService;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -33,6 +36,7 @@ const SEND_BUFFER: usize = 256 << 10;
 pub(super) struct Stack {
     service: BudgetService<Routes>,
     permit: Arc<ServingPermit>,
+    leader: Arc<dyn Fn() -> Option<Leader> + Send + Sync>,
     stall_timeout: Duration,
 }
 
@@ -48,6 +52,7 @@ impl Stack {
     ) -> Stack {
         let permit = service.permit().clone();
         let readiness = service.info().readiness.clone();
+        let leader = service.info().leader.clone();
         let master = MasterServiceServer::new(calls::Calls::new(service, plane))
             .max_decoding_message_size(max_frame)
             .max_encoding_message_size(usize::MAX);
@@ -61,7 +66,7 @@ impl Stack {
             routes = routes.add_service(reflection);
         }
         let service = BudgetService::new(routes.prepare(), budget, stall_timeout);
-        Stack { service, permit, stall_timeout }
+        Stack { service, permit, leader, stall_timeout }
     }
 
     /// Serves one connection to its end.
@@ -81,7 +86,7 @@ impl Stack {
             .keep_alive_interval(Duration::from_secs(60))
             .keep_alive_timeout(Duration::from_secs(20));
         let (service, unsent) = self.service.for_connection();
-        let service = EpochService::new(service, self.permit.clone(), activity);
+        let service = EpochService::new(service, self.permit.clone(), self.leader.clone(), activity);
         let connection = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(service));
         let stalled = async {
             unsent.stalled(self.stall_timeout).await;
