@@ -45,6 +45,9 @@ pub const OWNED_FLAGS: &[(&str, &str)] = &[
     ("ha_backend_type", "none: always k8s"),
     ("ha_max_ordinal", "none: always the largest"),
     ("ha_statefulset", "none: the name of the resource"),
+    ("heartbeat_keep_on_main", "spec.heartbeat.keepOnMain"),
+    ("heartbeat_rpc_port", "spec.heartbeat.port"),
+    ("heartbeat_rpc_thread_num", "spec.heartbeat.threads"),
     ("lease_duration_ms", "spec.failover.leaseDuration"),
     ("lease_renew_deadline_ms", "spec.failover.renewDeadline"),
     ("lease_retry_period_ms", "spec.failover.retryPeriod"),
@@ -65,8 +68,8 @@ pub const OWNED_FLAGS: &[(&str, &str)] = &[
     ("termination_log", "none: the container's terminationMessagePath"),
 ];
 
-/// Flags in `spec.config` that open a further port.
-pub const PORT_FLAGS: &[&str] = &["heartbeat_rpc_port", "http_metadata_server_port"];
+/// The flag in `spec.config` that opens a further port.
+pub const PORT_FLAG: &str = "http_metadata_server_port";
 
 /// Prefixes of label and annotation keys that belong to the operator or to Kubernetes.
 pub const RESERVED_PREFIXES: &[&str] = &[
@@ -217,22 +220,30 @@ pub fn all() -> Vec<Rule> {
             at: "spec",
             field: ".config",
             rule: format!(
-                "!has(self.config) || {}.all(flag, !(flag in self.config) || (self.config[flag] != \
-                 string(self.ports.rpc) && self.config[flag] != string(self.ports.metrics)))",
-                list(PORT_FLAGS.iter().copied())
+                "!has(self.config) || !('{PORT_FLAG}' in self.config) || !(self.config['{PORT_FLAG}'] in \
+                 [string(self.ports.rpc), string(self.ports.metrics)] || (self.heartbeat.port != 0 && \
+                 self.config['{PORT_FLAG}'] == string(self.heartbeat.port)))"
             ),
-            message: "spec.config must give heartbeat_rpc_port and http_metadata_server_port ports other than \
-                      spec.ports.rpc and spec.ports.metrics"
-                .to_owned(),
+            message: format!(
+                "spec.config must give {PORT_FLAG} a port other than spec.ports.rpc, spec.ports.metrics and \
+                 spec.heartbeat.port"
+            ),
         },
         Rule {
             at: "spec",
-            field: ".config",
-            rule: "!has(self.config) || !('heartbeat_rpc_port' in self.config) || \
-                   !('http_metadata_server_port' in self.config) || \
-                   self.config['heartbeat_rpc_port'] != self.config['http_metadata_server_port']"
+            field: ".heartbeat.port",
+            rule: "self.heartbeat.port != self.ports.rpc && self.heartbeat.port != self.ports.metrics".to_owned(),
+            message: "spec.heartbeat.port must differ from spec.ports.rpc and spec.ports.metrics".to_owned(),
+        },
+        Rule {
+            at: "spec.heartbeat",
+            field: ".port",
+            // While there is no port the rpc port serves heartbeats in any case.
+            rule: "self.port == oldSelf.port || ((oldSelf.keepOnMain || oldSelf.port == 0) && (self.keepOnMain || \
+                   self.port == 0))"
                 .to_owned(),
-            message: "spec.config must give heartbeat_rpc_port and http_metadata_server_port different ports"
+            message: "spec.heartbeat.port can be changed only while spec.heartbeat.keepOnMain is true, before and \
+                      after: the Service changes before the active does, and until then clients need the rpc port"
                 .to_owned(),
         },
     ];

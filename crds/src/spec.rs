@@ -99,6 +99,9 @@ pub struct MooncakeMasterSpec {
     /// The master's probe of its own RPC port, which decides on its readiness.
     #[serde(default)]
     pub rpc_health_probe: RpcHealthProbe,
+    /// A port on which only heartbeats are served, so that they never wait behind data.
+    #[serde(default)]
+    pub heartbeat: Heartbeat,
     /// Timing of the kubelet's probes.
     #[serde(default)]
     pub probes: Probes,
@@ -200,6 +203,27 @@ pub struct RpcHealthProbe {
     pub timeout_seconds: i32,
 }
 
+/// A second server of the master, on threads of its own, that serves only heartbeats. Each change replaces the pods, the
+/// active last. docs/heartbeat.md has the order in which a running pool is moved to it and back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Heartbeat {
+    /// Its port, different from every other port of the master; 0: off. Both Services carry it as `heartbeat`, with the
+    /// same number as the master: that is the one which clients are told. It can be changed only while keepOnMain is
+    /// true: the Service changes before the active does.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 65535))]
+    pub port: i32,
+    /// Its threads.
+    #[serde(default = "default_1")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub threads: i32,
+    /// The rpc port serves heartbeats too. false: it refuses them with HEARTBEAT_ROUTING_MISMATCH, so that clients which
+    /// do not know the heartbeat port (released native ones) expire. Has no effect while port is 0.
+    #[serde(default = "default_true")]
+    pub keep_on_main: bool,
+}
+
 /// Timing of the kubelet's probes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -271,6 +295,12 @@ impl Default for RpcHealthProbe {
             interval_seconds: default_probe_interval(),
             timeout_seconds: default_probe_timeout(),
         }
+    }
+}
+
+impl Default for Heartbeat {
+    fn default() -> Self {
+        Heartbeat { port: 0, threads: 1, keep_on_main: true }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The rules of the definition once more, in Rust: an operator may meet a resource that an older definition let in.
 
-use crate::{GoDuration, MooncakeMaster, names, rules};
+use crate::{GoDuration, MooncakeMaster, MooncakeMasterSpec, names, rules};
 use std::{fmt, time::Duration};
 
 /// A field and what is wrong with it.
@@ -45,12 +45,7 @@ pub fn validate(master: &MooncakeMaster) -> Vec<FieldError> {
     errors.check("spec.replicas", (1..=names::MAX_REPLICAS).contains(&spec.replicas), || {
         format!("must be from 1 to {}", names::MAX_REPLICAS)
     });
-    for (path, port) in [("spec.ports.rpc", spec.ports.rpc), ("spec.ports.metrics", spec.ports.metrics)] {
-        errors.check(path, (1..=65535).contains(&port), || "must be from 1 to 65535".to_owned());
-    }
-    errors.check("spec.ports.metrics", spec.ports.metrics != spec.ports.rpc, || {
-        "must differ from spec.ports.rpc".to_owned()
-    });
+    errors.ports(spec);
 
     let failover = &spec.failover;
     let lease = errors.duration("spec.failover.leaseDuration", &failover.lease_duration);
@@ -110,15 +105,6 @@ pub fn validate(master: &MooncakeMaster) -> Vec<FieldError> {
             format!("must have flag names with underscores and without dashes, found {flag:?}")
         });
     }
-    let mut ports = vec![spec.ports.rpc.to_string(), spec.ports.metrics.to_string()];
-    for flag in rules::PORT_FLAGS {
-        if let Some(port) = spec.config.get(*flag) {
-            errors.check("spec.config", !ports.contains(port), || {
-                format!("must give {flag} a port of its own")
-            });
-            ports.push(port.clone());
-        }
-    }
     for (path, map) in [("spec.podLabels", &spec.pod_labels), ("spec.podAnnotations", &spec.pod_annotations)]
     {
         for key in map.keys() {
@@ -144,6 +130,33 @@ impl Errors {
     fn check(&mut self, path: &str, good: bool, expected: impl FnOnce() -> String) {
         if !good {
             self.0.push(FieldError { path: path.to_owned(), message: format!("{path} {}", expected()) });
+        }
+    }
+
+    /// Each port in its range, and no two of them the same.
+    fn ports(&mut self, spec: &MooncakeMasterSpec) {
+        for (path, port) in [("spec.ports.rpc", spec.ports.rpc), ("spec.ports.metrics", spec.ports.metrics)] {
+            self.check(path, (1..=65535).contains(&port), || "must be from 1 to 65535".to_owned());
+        }
+        self.check("spec.ports.metrics", spec.ports.metrics != spec.ports.rpc, || {
+            "must differ from spec.ports.rpc".to_owned()
+        });
+        let heartbeat = &spec.heartbeat;
+        self.check("spec.heartbeat.port", (0..=65535).contains(&heartbeat.port), || {
+            "must be from 0 to 65535".to_owned()
+        });
+        self.check(
+            "spec.heartbeat.port",
+            heartbeat.port != spec.ports.rpc && heartbeat.port != spec.ports.metrics,
+            || "must differ from spec.ports.rpc and spec.ports.metrics".to_owned(),
+        );
+        self.check("spec.heartbeat.threads", (1..=1024).contains(&heartbeat.threads), || {
+            "must be from 1 to 1024".to_owned()
+        });
+        if let Some(port) = spec.config.get(rules::PORT_FLAG) {
+            let taken = [spec.ports.rpc, spec.ports.metrics, heartbeat.port];
+            let taken = taken.iter().any(|taken| *taken != 0 && taken.to_string() == *port);
+            self.check("spec.config", !taken, || format!("must give {} a port of its own", rules::PORT_FLAG));
         }
     }
 

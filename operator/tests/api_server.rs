@@ -117,6 +117,34 @@ async fn what_cannot_change_is_refused(server: &Server) {
         let message = result.expect_err("refused").to_string();
         assert!(message.contains(path) && message.contains("cannot be changed"), "{message}");
     }
+    // The phases of a roll-out, one step at a time, forwards and backwards; and what would skip one.
+    let change = async |port: i32, keep_on_main: bool| {
+        let patch = json!({ "spec": { "heartbeat": { "port": port, "keepOnMain": keep_on_main } } });
+        masters(&admin, "bad").patch("fixed", &PatchParams::default(), &Patch::Merge(&patch)).await
+    };
+    for (port, keep_on_main, good) in [
+        (50052, false, false),
+        (50052, true, true),
+        (50053, true, true),
+        (50054, false, false),
+        (50053, false, true),
+        (50054, false, false),
+        (50054, true, false),
+        (0, false, false),
+        (50053, true, true),
+        (0, true, true),
+        (0, false, true),
+        (50052, true, true),
+    ] {
+        match change(port, keep_on_main).await {
+            Ok(_) => assert!(good, "{port} {keep_on_main}"),
+            Err(error) => {
+                let message = error.to_string();
+                assert!(!good, "{port} {keep_on_main}: {message}");
+                assert!(message.contains("spec.heartbeat.port can be changed only while"), "{message}");
+            }
+        }
+    }
 }
 
 async fn a_pass_creates_everything_and_the_next_writes_nothing(server: &Server) {
@@ -125,7 +153,8 @@ async fn a_pass_creates_everything_and_the_next_writes_nothing(server: &Server) 
     // Values that the API server rewrites must not look like a difference for ever.
     let spec = json!({
         "resources": { "requests": { "cpu": "0.5", "memory": "1024Mi" }, "limits": { "memory": "1.5Gi" } },
-        "config": { "heartbeat_rpc_port": "50052" },
+        "heartbeat": { "port": 50052 },
+        "config": { "eviction_high_watermark_ratio": "0.9" },
         "tolerations": [{ "key": "x", "operator": "Exists" }],
         "podLabels": { "team": "kv" },
     });
@@ -188,7 +217,7 @@ async fn fields_of_others_survive_and_ours_come_back(server: &Server) {
     assert_eq!(sets.get("m").await.expect("a StatefulSet").spec.expect("a spec").replicas, Some(2));
 
     // What is no longer wanted goes, although nothing that is wanted differs.
-    let patch = json!({ "spec": { "podLabels": null, "config": null } });
+    let patch = json!({ "spec": { "podLabels": null, "config": null, "heartbeat": null } });
     masters(&admin, "create")
         .patch("m", &PatchParams::default(), &Patch::Merge(&patch))
         .await

@@ -27,6 +27,13 @@ pub fn flags(master: &MooncakeMaster) -> Vec<String> {
     flags.set("enable_rpc_health_probe", spec.rpc_health_probe.enabled);
     flags.set("rpc_probe_interval_seconds", spec.rpc_health_probe.interval_seconds);
     flags.set("rpc_probe_timeout_seconds", spec.rpc_health_probe.timeout_seconds);
+    let heartbeat = &spec.heartbeat;
+    // Without a port the others change nothing, and a pod is not replaced for them.
+    if heartbeat.port != 0 {
+        flags.set("heartbeat_rpc_port", heartbeat.port);
+        flags.set("heartbeat_rpc_thread_num", heartbeat.threads);
+        flags.set("heartbeat_keep_on_main", heartbeat.keep_on_main);
+    }
     if let Some(client) = &spec.client {
         flags.seconds("client_active_ttl_sec", client.active_ttl.as_ref());
         flags.seconds("client_suspicion_ttl_sec", client.suspicion_ttl.as_ref());

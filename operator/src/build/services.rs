@@ -11,9 +11,8 @@ use mooncake_crds::{MooncakeMaster, names};
 /// Name and number of each port of a master.
 pub(super) fn ports(master: &MooncakeMaster) -> Vec<(&'static str, i32)> {
     let mut ports = vec![("rpc", master.spec.ports.rpc), ("metrics", master.spec.ports.metrics)];
-    let heartbeat = master.spec.config.get("heartbeat_rpc_port").and_then(|port| port.parse().ok());
-    if let Some(port) = heartbeat.filter(|port| (1..=65535).contains(port)) {
-        ports.push(("heartbeat", port));
+    if master.spec.heartbeat.port != 0 {
+        ports.push(("heartbeat", master.spec.heartbeat.port));
     }
     ports
 }

@@ -48,7 +48,8 @@ fn what_follows_from_everything_set() {
             "readiness": { "periodSeconds": 2, "timeoutSeconds": 2, "failureThreshold": 3 },
             "liveness": { "periodSeconds": 20, "timeoutSeconds": 6, "failureThreshold": 7 }
         },
-        "config": { "heartbeat_rpc_port": "7002", "cluster_id": "a$b" },
+        "heartbeat": { "port": 7002, "threads": 2, "keepOnMain": false },
+        "config": { "cluster_id": "a$b" },
         "podLabels": { "team": "kv" },
         "podAnnotations": { "example.com/x": "y" },
     }));
@@ -77,6 +78,7 @@ fn unset_times_of_clients_pass_no_flag() {
 fn every_flag_that_is_passed_is_reserved() {
     let everything = master(&json!({
         "image": "i",
+        "heartbeat": { "port": 50052 },
         "client": { "activeTtl": "1s", "suspicionTtl": "1s" },
         "store": { "defaultKvLeaseTtl": "1s", "putStartDiscardTimeout": "1s", "putStartReleaseTimeout": "2s" },
     }));
@@ -96,6 +98,40 @@ fn replicas_roll_nothing_and_each_flag_does() {
     assert_ne!(smallest, hash(json!({ "image": "j" })));
     assert_ne!(smallest, hash(json!({ "image": "i", "config": { "eviction_ratio": "0.1" } })));
     assert_ne!(smallest, hash(json!({ "image": "i", "failover": { "leaseDuration": "6s" } })));
+    let heartbeat = |fields: Value| hash(json!({ "image": "i", "heartbeat": fields }));
+    assert_eq!(smallest, heartbeat(json!({ "threads": 2, "keepOnMain": false })), "no effect without a port");
+    let all = [
+        smallest.clone(),
+        heartbeat(json!({ "port": 50052 })),
+        heartbeat(json!({ "port": 50053 })),
+        heartbeat(json!({ "port": 50052, "threads": 2 })),
+        heartbeat(json!({ "port": 50052, "keepOnMain": false })),
+    ];
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "{all:?}");
+}
+
+/// A client finds the port by what the master says of it, so the Services carry that very number.
+#[test]
+fn both_services_and_the_container_carry_the_heartbeat_port() {
+    let master = master(&json!({ "image": "i", "heartbeat": { "port": 50052 } }));
+    for kind in [Kind::Service, Kind::PodsService] {
+        let wanted =
+            json!({ "name": "heartbeat", "port": 50052, "targetPort": "heartbeat", "protocol": "TCP" });
+        let service = content(&master, kind);
+        let ports = service["spec"]["ports"].as_array().expect("ports");
+        assert!(ports.contains(&wanted), "{kind:?}: {ports:?}");
+        let without = content(&smallest(), kind)["spec"]["ports"].to_string();
+        assert!(!without.contains("heartbeat"), "{kind:?}: {without}");
+    }
+    let container = content(&master, Kind::StatefulSet)["spec"]["template"]["spec"]["containers"][0].clone();
+    let ports = container["ports"].as_array().expect("ports");
+    let wanted = json!({ "name": "heartbeat", "containerPort": 50052, "protocol": "TCP" });
+    assert!(ports.contains(&wanted), "{ports:?}");
+    for flag in
+        ["--heartbeat_rpc_port=50052", "--heartbeat_rpc_thread_num=1", "--heartbeat_keep_on_main=true"]
+    {
+        assert!(container["args"].as_array().expect("arguments").contains(&json!(flag)), "{flag}");
+    }
 }
 
 #[test]
