@@ -9,6 +9,8 @@ pub enum ConditionType {
     Progressing,
     /// Something needs attention, whether or not clients are served.
     Degraded,
+    /// Nobody serves, and the active role cannot move to anybody who would.
+    FailoverBlocked,
 }
 
 /// Status of a condition.
@@ -33,8 +35,12 @@ impl ConditionStatus {
 
 impl ConditionType {
     /// All, in the order in which they are reported.
-    pub const ALL: [ConditionType; 3] =
-        [ConditionType::Available, ConditionType::Progressing, ConditionType::Degraded];
+    pub const ALL: [ConditionType; 4] = [
+        ConditionType::Available,
+        ConditionType::Progressing,
+        ConditionType::Degraded,
+        ConditionType::FailoverBlocked,
+    ];
 
     /// As it stands in the API.
     pub const fn as_str(self) -> &'static str {
@@ -42,6 +48,7 @@ impl ConditionType {
             ConditionType::Available => "Available",
             ConditionType::Progressing => "Progressing",
             ConditionType::Degraded => "Degraded",
+            ConditionType::FailoverBlocked => "FailoverBlocked",
         }
     }
 
@@ -59,6 +66,10 @@ impl ConditionType {
             }
             ConditionType::Degraded => {
                 "Something needs attention, whether or not clients are served at the moment."
+            }
+            ConditionType::FailoverBlocked => {
+                "The active has not served for `spec.failover.blockedAfter`, and the role cannot move to a master that \
+                 would. Nothing is moved while it is True."
             }
         }
     }
@@ -132,6 +143,9 @@ reasons! {
     RollingOut: Progressing True,
         "Pods are being replaced because the template changed: standbys one at a time, the active last.",
         "Nothing. The message says who is next.";
+    Moving: Progressing True,
+        "The active role is being moved; `status.move` has the phase.",
+        "Nothing. The index does not move with it: clients register with the new active by themselves.";
     ProgressUnknown: Progressing Unknown,
         "The operator could not read what it needs from the API server.",
         "See Available.";
@@ -167,6 +181,33 @@ reasons! {
     RedundancyLost: Degraded True,
         "Fewer standbys than asked for are healthy: a failure of the active would cause an outage, or a longer one.",
         "The message names the pods. They usually come back by themselves.";
+    ActiveBlocked: Degraded True,
+        "The active does not serve: its pod is not Ready, and it does not answer the operator's HealthCheck either.",
+        "A standby takes over after `spec.failover.blockedAfter`. FailoverBlocked says if that cannot be.";
+    OperatorCutOff: Degraded True,
+        "The operator reaches none of the masters, while their kubelets report as ever. Nothing is moved for it.",
+        "Look for a NetworkPolicy that keeps the operator from the pods' metrics and rpc ports.";
+    HealthCheckFailing: Degraded True,
+        "The active does not answer the operator's HealthCheck, while its pod is Ready. Nothing is moved for it.",
+        "Look at `/metrics` of the active. A NetworkPolicy must let the operator reach the rpc port.";
+    ActiveNodeLeaving: Degraded True,
+        "The node of the active is cordoned or about to go, and the role has not moved yet.",
+        "The message says what is missing: usually a standby on a node that stays.";
+    NotBlocked: FailoverBlocked False,
+        "The active serves, or the role can move.",
+        "Nothing.";
+    NoCandidate: FailoverBlocked True,
+        "Nobody serves, and no other master stands by to take over.",
+        "The message names the masters and what keeps them. Free or add a node, or revert the template.";
+    CoolingDown: FailoverBlocked True,
+        "The active does not serve, and the last failover was less than `spec.failover.cooldown` ago.",
+        "The role moves when the cool-down is over. If it happens again, look for a cause that moves with the role.";
+    TakeoverFailed: FailoverBlocked True,
+        "The role has moved, and the new active does not become Ready either.",
+        "Look at the new active: `/readyz`, its log, its node. The operator tries again after the cool-down.";
+    FailoverUnknown: FailoverBlocked Unknown,
+        "The operator could not read what it needs from the API server.",
+        "See Available.";
 }
 
 #[cfg(test)]

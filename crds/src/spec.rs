@@ -137,8 +137,9 @@ pub struct Ports {
     pub metrics: i32,
 }
 
-/// Times of the Lease through which the masters elect the active. Whole milliseconds.
-/// leaseDuration - 500ms >= renewDeadline >= 2 x retryPeriod.
+/// When the active role changes hands: the times of the Lease through which the masters elect the active, and what
+/// makes the operator move the role. leaseDuration - 500ms >= renewDeadline >= 2 x retryPeriod, all three in whole
+/// milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Failover {
@@ -152,6 +153,37 @@ pub struct Failover {
     /// How often the active renews, and the deadline of each request to the API server. 100ms to 60s.
     #[serde(default = "default_retry_period")]
     pub retry_period: GoDuration,
+    /// How long the active must be blocked, by the kubelet's readiness and by the operator's own healthCheck alike,
+    /// before it is fenced and a standby takes over. 2s to 1h.
+    #[serde(default = "default_blocked_after")]
+    pub blocked_after: GoDuration,
+    /// Least time between two failovers of an active that is blocked or not Ready. It doubles with each one after
+    /// which the new active is not Ready either. Drains and rolls do not wait for it. 10s to 24h.
+    #[serde(default = "default_cooldown")]
+    pub cooldown: GoDuration,
+    /// How long the active's pod must be not Ready, while the active answers the operator, before it hands the role
+    /// over to a healthy standby. 5s to 1h.
+    #[serde(default = "default_not_ready_after")]
+    pub not_ready_after: GoDuration,
+    /// The operator's own calls of the active.
+    #[serde(default)]
+    pub health_check: HealthCheck,
+}
+
+/// The operator's own calls of the active's HealthCheck.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HealthCheck {
+    /// Pause between two calls. 500ms to 1m.
+    #[serde(default = "default_health_check_period")]
+    pub period: GoDuration,
+    /// Time after which a call has failed. 500ms to 1m.
+    #[serde(default = "default_health_check_timeout")]
+    pub timeout: GoDuration,
+    /// Failed calls in a row after which the active counts as failed for the operator.
+    #[serde(default = "default_health_check_threshold")]
+    #[schemars(range(min = 2, max = 100))]
+    pub failure_threshold: i32,
 }
 
 /// How long a silent client keeps its memory in the pool. Whole seconds.
@@ -284,6 +316,20 @@ impl Default for Failover {
             lease_duration: default_lease_duration(),
             renew_deadline: default_renew_deadline(),
             retry_period: default_retry_period(),
+            blocked_after: default_blocked_after(),
+            cooldown: default_cooldown(),
+            not_ready_after: default_not_ready_after(),
+            health_check: HealthCheck::default(),
+        }
+    }
+}
+
+impl Default for HealthCheck {
+    fn default() -> Self {
+        HealthCheck {
+            period: default_health_check_period(),
+            timeout: default_health_check_timeout(),
+            failure_threshold: default_health_check_threshold(),
         }
     }
 }
@@ -330,6 +376,30 @@ fn default_renew_deadline() -> GoDuration {
 
 fn default_retry_period() -> GoDuration {
     "1s".into()
+}
+
+fn default_blocked_after() -> GoDuration {
+    "30s".into()
+}
+
+fn default_cooldown() -> GoDuration {
+    "60s".into()
+}
+
+fn default_not_ready_after() -> GoDuration {
+    "30s".into()
+}
+
+fn default_health_check_period() -> GoDuration {
+    "2s".into()
+}
+
+fn default_health_check_timeout() -> GoDuration {
+    "3s".into()
+}
+
+const fn default_health_check_threshold() -> i32 {
+    3
 }
 
 const fn default_replicas() -> i32 {

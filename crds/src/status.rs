@@ -1,6 +1,6 @@
 //! What the operator reports.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +41,17 @@ pub struct MooncakeMasterStatus {
     /// Each pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<MemberStatus>,
-    /// Available, Progressing and Degraded; the reasons are in docs/conditions.md.
+    /// The move of the active role that is under way. It is written before the operator acts, so that whoever comes
+    /// after an operator that died goes on from here.
+    #[serde(default, rename = "move", skip_serializing_if = "Option::is_none")]
+    pub move_: Option<MoveStatus>,
+    /// The last move that came to an end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_move: Option<LastMove>,
+    /// The last failover of an active that was blocked or not Ready; the cool-down counts from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failover: Option<LastFailover>,
+    /// Available, Progressing, Degraded and FailoverBlocked; the reasons are in docs/conditions.md.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
@@ -67,7 +77,7 @@ pub struct MemberStatus {
     pub name: String,
     /// `Active`, `Standby`, or `Unknown` if it does not say.
     pub role: String,
-    /// Id of its process; known for the active.
+    /// Id of its process; absent if it has not said it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incarnation: Option<String>,
     /// Whether its pod is Ready.
@@ -79,4 +89,77 @@ pub struct MemberStatus {
     /// Why it neither serves nor stands by, for example `ImagePullBackOff`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+}
+
+/// A move of the active role that is under way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MoveStatus {
+    /// `Fencing`: the pod of the old active is deleted, which makes it release the Lease. `HandingOver`: the old active
+    /// is asked to release the Lease for the successor. `Verifying`: another master holds the Lease; it is to become
+    /// Ready and be reached through the Service.
+    pub phase: String,
+    /// Why the role moves. `Blocked`: the active is alive and serves nothing. `NotReady`: the active answers, but its
+    /// pod is not Ready. `NodeDrain`: the active's node is cordoned or about to go. `Roll`: the active is the last pod
+    /// of an older template.
+    pub kind: String,
+    /// Who loses the role.
+    pub from: MoveParty,
+    /// Who is to get it.
+    pub to: MoveParty,
+    /// What was seen.
+    pub reason: String,
+    /// Epoch of the old active: the role has moved once there is a higher one.
+    pub epoch: i64,
+    /// Which try of this kind it is, from 1: a new active that does not become Ready gives the role on once.
+    pub attempt: i32,
+    /// When the operator decided it.
+    pub started_at: Time,
+}
+
+/// One side of a move.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MoveParty {
+    /// Name of the pod.
+    pub pod: String,
+    /// Uid of the pod.
+    pub uid: String,
+    /// Id of the process; absent if it has not said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<String>,
+}
+
+/// A move that came to an end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastMove {
+    /// As in `status.move`.
+    pub kind: String,
+    /// `Moved`: the new active is Ready. `NotServing`: another master holds the Lease and did not become Ready in time.
+    /// `NotReleased`: the old active did not hand the role over. `Abandoned`: the reason was gone before anything was
+    /// done.
+    pub outcome: String,
+    /// Pod that lost the role.
+    pub from: String,
+    /// Pod that got it, or was to get it.
+    pub to: String,
+    /// What came of it, in words.
+    pub message: String,
+    /// How many moves in a row have come to `NotServing` or `NotReleased`.
+    pub failures: i32,
+    /// When the operator decided it.
+    pub started_at: Time,
+    /// When it came to its end.
+    pub finished_at: Time,
+}
+
+/// A failover of an active that was blocked or not Ready.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastFailover {
+    /// When it came to its end.
+    pub at: Time,
+    /// How many in a row after which the new active did not become Ready either; each doubles the cool-down.
+    pub failures: i32,
 }

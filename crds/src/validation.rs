@@ -60,6 +60,20 @@ pub fn validate(master: &MooncakeMaster) -> Vec<FieldError> {
             "must be at most half of spec.failover.renewDeadline".to_owned()
         });
     }
+    for (path, duration) in [
+        ("spec.failover.blockedAfter", &failover.blocked_after),
+        ("spec.failover.cooldown", &failover.cooldown),
+        ("spec.failover.notReadyAfter", &failover.not_ready_after),
+        ("spec.failover.healthCheck.period", &failover.health_check.period),
+        ("spec.failover.healthCheck.timeout", &failover.health_check.timeout),
+    ] {
+        errors.duration(path, duration);
+    }
+    errors.check(
+        "spec.failover.healthCheck.failureThreshold",
+        (2..=100).contains(&failover.health_check.failure_threshold),
+        || "must be from 2 to 100".to_owned(),
+    );
     if let Some(client) = &spec.client {
         errors.optional_duration("spec.client.activeTtl", client.active_ttl.as_ref());
         errors.optional_duration("spec.client.suspicionTtl", client.suspicion_ttl.as_ref());

@@ -55,6 +55,8 @@ fn good_resources_pass() {
         json!({ "spec": { "failover": { "leaseDuration": "2s", "renewDeadline": "1s", "retryPeriod": "500ms" } } }),
         json!({ "spec": { "failover": { "leaseDuration": "3.5s", "renewDeadline": "3s", "retryPeriod": "1.5s" } } }),
         json!({ "spec": { "failover": { "leaseDuration": "10m", "renewDeadline": "9.5m", "retryPeriod": "60s" } } }),
+        json!({ "spec": { "failover": { "blockedAfter": "2s", "cooldown": "10s", "notReadyAfter": "5s",
+            "healthCheck": { "period": "500ms", "timeout": "500ms", "failureThreshold": 2 } } } }),
         json!({ "spec": { "podLabels": { "team": "kv" }, "podAnnotations": { "example.com/x": "y" } } }),
     ] {
         assert_eq!(refused_paths(&patch), Vec::<String>::new(), "{patch}");

@@ -3,7 +3,7 @@
 use crate::{
     build::{self, Desired},
     decide::{Action, LeaseState, ObjectState, Observed, PodRef, Presence},
-    observe::lease_resource,
+    observe::{in_time, lease_resource},
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -12,6 +12,7 @@ use kube::{
     core::DynamicObject,
 };
 use mooncake_crds::{MooncakeMaster, names};
+use mooncake_lease::record::DESIGNATED;
 use serde_json::{Value, json};
 
 /// What became of an action.
@@ -31,8 +32,21 @@ pub async fn apply(
     seen: &Observed,
     action: &Action,
 ) -> Result<Outcome, kube::Error> {
+    match in_time(write(client, master, desired, seen, action)).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(Outcome::Stale),
+        other => other,
+    }
+}
+
+async fn write(
+    client: &Client,
+    master: &MooncakeMaster,
+    desired: &Desired,
+    seen: &Observed,
+    action: &Action,
+) -> Result<Outcome, kube::Error> {
     let namespace = master.namespace().unwrap_or_default();
-    let result = match action {
+    match action {
         Action::Apply(kind) => {
             let Some(object) = desired.objects.iter().find(|object| object.kind == *kind) else {
                 return Ok(Outcome::Stale);
@@ -61,25 +75,58 @@ pub async fn apply(
         Action::ClearLabel(pod) => label(client, &namespace, pod, &Value::Null).await,
         Action::SetLabel(pod) => label(client, &namespace, pod, &json!(names::ROLE_LEADER)).await,
         Action::DeletePod { pod, .. } => {
-            let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-            let params = DeleteParams {
-                preconditions: Some(Preconditions {
-                    uid: Some(pod.uid.clone()),
-                    resource_version: Some(pod.resource_version.clone()),
-                }),
-                ..DeleteParams::default()
-            };
-            match api.delete(&pod.name, &params).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-                other => other.map(drop),
-            }
+            delete_pod(client, &namespace, &pod.name, &pod.uid, Some(&pod.resource_version)).await
         }
-    };
-    match result {
-        Ok(()) => Ok(Outcome::Done),
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(Outcome::Stale),
-        Err(error) => Err(error),
+        Action::Fence { pod, uid } => delete_pod(client, &namespace, pod, uid, None).await,
+        Action::Designate { uid, resource_version, successor } => {
+            let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &lease_resource());
+            let patch = json!({ "metadata": {
+                "uid": uid,
+                "resourceVersion": resource_version,
+                "annotations": { DESIGNATED: successor },
+            }});
+            api.patch(&master.name_any(), &manager(), &Patch::Merge(&patch)).await.map(drop)
+        }
+        Action::Remove { kind, uid } => {
+            let Some((_, name)) = desired.unwanted.iter().find(|(unwanted, _)| unwanted == kind) else {
+                return Ok(Outcome::Stale);
+            };
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(client.clone(), &namespace, &kind.api_resource());
+            gone(api.delete(name, &only(uid, None)).await.map(drop))
+        }
     }
+    .map(|()| Outcome::Done)
+}
+
+/// The uid makes it that very pod, the resource version that very state of it.
+async fn delete_pod(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+    version: Option<&str>,
+) -> Result<(), kube::Error> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    gone(api.delete(name, &only(uid, version)).await.map(drop))
+}
+
+fn only(uid: &str, resource_version: Option<&str>) -> DeleteParams {
+    let preconditions =
+        Preconditions { uid: Some(uid.to_owned()), resource_version: resource_version.map(str::to_owned) };
+    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
+}
+
+/// What is not there any more needs nothing done to it.
+fn gone(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
+    match result {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        other => other,
+    }
+}
+
+fn manager() -> PatchParams {
+    PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
 /// Whole seconds for a Lease that does not exist: the longest that a holder may have worked with.
@@ -104,10 +151,5 @@ async fn label(client: &Client, namespace: &str, pod: &PodRef, value: &Value) ->
         "resourceVersion": pod.resource_version,
         "labels": { names::LABEL_ROLE: value },
     }});
-    let params =
-        PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    match api.patch(&pod.name, &params, &Patch::Merge(&patch)).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        other => other.map(drop),
-    }
+    gone(api.patch(&pod.name, &manager(), &Patch::Merge(&patch)).await.map(drop))
 }

@@ -15,8 +15,9 @@ pub enum LogFormat {
 /// Runs highly available Mooncake Store masters on Kubernetes.
 ///
 /// It watches MooncakeMaster resources and makes of each one a StatefulSet, two Services, a Lease and the rights that
-/// the masters need. The masters elect their active themselves; the operator rolls changes out, reports conditions,
-/// and corrects the label that routes clients. While it is away, a crashed active is still replaced.
+/// the masters need. The masters elect their active themselves; the operator moves the active role away from one that is
+/// blocked or whose node is drained, rolls changes out, reports conditions, and corrects the label that routes clients.
+/// While it is away, a crashed active is still replaced.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "mooncake-operator", version, about, long_about, after_help = EXAMPLES)]
 pub struct Config {
@@ -64,6 +65,14 @@ pub struct Config {
     /// Time between renewals. At most half of the renew deadline.
     #[arg(long, env = "LEASE_RETRY_PERIOD", default_value = "1s", value_parser = duration)]
     pub lease_retry_period: Duration,
+
+    /// For tests: end instead of sending the n-th write to the API server.
+    #[arg(long, env = "EXIT_BEFORE_WRITE", hide = true, value_parser = clap::value_parser!(u64).range(1..))]
+    pub exit_before_write: Option<u64>,
+
+    /// For tests: end when the n-th write to the API server has been answered.
+    #[arg(long, env = "EXIT_AFTER_WRITE", hide = true, value_parser = clap::value_parser!(u64).range(1..))]
+    pub exit_after_write: Option<u64>,
 }
 
 const EXAMPLES: &str = "\
@@ -89,6 +98,7 @@ mod tests {
         for word in ["--namespace", "WATCH_NAMESPACE", "Examples:", "6s"] {
             assert!(help.contains(word), "{word} in {help}");
         }
+        assert!(!help.contains("write"), "what is for tests is not offered: {help}");
     }
 
     #[test]

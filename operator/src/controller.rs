@@ -3,10 +3,12 @@
 use crate::{
     apply::{Outcome, apply},
     build::build,
-    decide::{Action, decide},
-    events::events,
+    decide::{Action, Observed, decide},
+    events::{events, recovered},
+    health::{Target, Watchdog},
     memory::{Key, Memory},
     metrics::Metrics,
+    nodes::Nodes,
     observe::{in_time, lease_resource, observe},
     probe::Probe,
     server::Ready,
@@ -14,7 +16,7 @@ use crate::{
 };
 use futures::{Stream, StreamExt, future};
 use k8s_openapi::{
-    api::{apps::v1 as apps, core::v1 as core, rbac::v1 as rbac},
+    api::{apps::v1 as apps, core::v1 as core, policy::v1 as policy, rbac::v1 as rbac},
     jiff::Timestamp,
 };
 use kube::{
@@ -29,8 +31,9 @@ use kube::{
         watcher,
     },
 };
-use mooncake_crds::{MooncakeMaster, MooncakeMasterStatus, names};
+use mooncake_crds::{GoDuration, HealthCheck, MooncakeMaster, MooncakeMasterStatus, names};
 use mooncake_lease::record::LeaseObject;
+use parking_lot::Mutex;
 use rand::Rng;
 use serde::de::DeserializeOwned;
 use std::{convert::Infallible, fmt::Debug, sync::Arc, time::Duration};
@@ -53,6 +56,14 @@ pub struct Context {
     pub memory: Arc<Memory>,
     /// Asks the masters.
     pub probe: Probe,
+    /// Calls each active.
+    pub watchdog: Arc<Watchdog>,
+    /// Whether nodes may be read.
+    pub nodes: Arc<Nodes>,
+    /// Wakes a pass over a resource.
+    wake: mpsc::UnboundedSender<Key>,
+    /// Who is woken: [`run`], once.
+    woken: Arc<Mutex<Option<mpsc::UnboundedReceiver<Key>>>>,
     /// Counts.
     pub metrics: Metrics,
     /// Writes Events.
@@ -71,7 +82,20 @@ impl Context {
     ) -> Context {
         let reporter = Reporter { controller: names::FIELD_MANAGER.to_owned(), instance: Some(identity) };
         let recorder = Recorder::new(client.clone(), reporter);
-        Context { client, memory: Arc::default(), probe: Probe::default(), metrics, recorder, may_write }
+        let memory: Arc<Memory> = Arc::default();
+        let (wake, woken) = mpsc::unbounded_channel();
+        Context {
+            client,
+            watchdog: Arc::new(Watchdog::new(Arc::clone(&memory), wake.clone())),
+            memory,
+            probe: Probe::default(),
+            nodes: Arc::default(),
+            wake,
+            woken: Arc::new(Mutex::new(Some(woken))),
+            metrics,
+            recorder,
+            may_write,
+        }
     }
 }
 
@@ -129,14 +153,18 @@ async fn try_pass(context: &Context, key: &Key) -> Result<(Pass, Option<Trouble>
     let (namespace, name) = key;
     let api: Api<MooncakeMaster> = Api::namespaced(context.client.clone(), namespace);
     let Some(master) = in_time(api.get_opt(name)).await? else {
+        context.watchdog.follow(key, None);
         context.memory.forget(key);
         return Ok((Pass { writes: 0, again: None }, None));
     };
     if master.metadata.deletion_timestamp.is_some() {
+        context.watchdog.follow(key, None);
         return Ok((Pass { writes: 0, again: None }, None));
     }
-    let desired = build(&master);
-    let mut seen = match observe(&context.client, &master, &desired, &context.memory, &context.probe).await {
+    let desired = build(&master, context.nodes.readable(&context.client).await?);
+    let (client, memory) = (&context.client, &context.memory);
+    let observed = observe(client, &master, &desired, memory, &context.probe, &context.nodes).await;
+    let mut seen = match observed {
         Ok(seen) => seen,
         Err(error) => {
             let error = error.to_string();
@@ -147,6 +175,7 @@ async fn try_pass(context: &Context, key: &Key) -> Result<(Pass, Option<Trouble>
             return Ok((pass, Some(Trouble::Refused(error))));
         }
     };
+    context.watchdog.follow(key, target(&master, &seen));
     let labelled = seen.pods.iter().filter(|pod| pod.labelled).count();
     context.metrics.report_labelled(namespace, name, Some(labelled));
     let decision = decide(&seen);
@@ -184,10 +213,16 @@ async fn try_pass(context: &Context, key: &Key) -> Result<(Pass, Option<Trouble>
         }
         Err(error) => return Err(error),
     };
-    if written || !done.is_empty() {
-        let before = master.status.clone().unwrap_or_default();
+    let before = master.status.clone().unwrap_or_default();
+    if let Some(last) = report.last_move.as_ref().filter(|_| written && report.last_move != before.last_move)
+    {
+        context.metrics.count_move(namespace, name, last);
+    }
+    let recovery = if (context.may_write)() { context.memory.take_seen(key) } else { None };
+    if written || !done.is_empty() || recovery.is_some() {
         let reference = master.object_ref(&());
-        for event in events(&before, &report, &done) {
+        let news = events(&before, &report, &done).into_iter().chain(recovery.as_ref().map(recovered));
+        for event in news {
             // An Event is a courtesy: a pass does not fail for it.
             if let Err(error) = context.recorder.publish(&event, &reference).await {
                 tracing::warn!(namespace, name, error = %error, reason = event.reason, "an Event was refused");
@@ -198,6 +233,25 @@ async fn try_pass(context: &Context, key: &Key) -> Result<(Pass, Option<Trouble>
     Ok((Pass { writes: done.len() + usize::from(written), again: Some(again) }, trouble))
 }
 
+/// Whom to call: the process that holds the Lease, at the address that it advertises.
+fn target(master: &MooncakeMaster, seen: &Observed) -> Option<Target> {
+    let (holder, active) = (seen.active_holder()?, seen.active()?);
+    if !active.running || active.terminating {
+        return None;
+    }
+    let (probe, default) = (&master.spec.failover.health_check, HealthCheck::default());
+    let time = |text: &GoDuration, default: &GoDuration| text.parse().or_else(|_| default.parse()).ok();
+    Some(Target {
+        pod: active.id.name.clone(),
+        pod_uid: holder.pod_uid.clone(),
+        incarnation: holder.incarnation.clone(),
+        address: holder.address.clone(),
+        period: time(&probe.period, &default.period)?,
+        timeout: time(&probe.timeout, &default.timeout)?,
+        threshold: u32::try_from(probe.failure_threshold).unwrap_or(1).max(1),
+    })
+}
+
 fn kind_of_write(action: &Action) -> &'static str {
     match action {
         Action::Apply(_) => "apply",
@@ -206,6 +260,9 @@ fn kind_of_write(action: &Action) -> &'static str {
         Action::ClearLabel(_) => "clear label",
         Action::SetLabel(_) => "set label",
         Action::DeletePod { .. } => "delete pod",
+        Action::Fence { .. } => "fence",
+        Action::Designate { .. } => "designate",
+        Action::Remove { .. } => "remove",
     }
 }
 
@@ -256,6 +313,7 @@ pub async fn run(context: Context, namespace: Option<&str>, ready: Ready, stop: 
 
     let (reader, writer) = reflector::store();
     let (memory, metrics) = (context.memory.clone(), context.metrics.clone());
+    let watchdog = Arc::clone(&context.watchdog);
     let masters = watcher(api::<MooncakeMaster>(&client, namespace), watcher::Config::default())
         .default_backoff()
         .inspect(move |event| match event {
@@ -263,7 +321,9 @@ pub async fn run(context: Context, namespace: Option<&str>, ready: Ready, stop: 
             Ok(watcher::Event::Delete(master)) => {
                 let (namespace, name) = (master.namespace().unwrap_or_default(), master.name_any());
                 metrics.forget(&namespace, &name);
-                memory.forget(&(namespace, name));
+                let key = (namespace, name);
+                watchdog.follow(&key, None);
+                memory.forget(&key);
             }
             Ok(_) | Err(_) => {}
         })
@@ -272,14 +332,16 @@ pub async fn run(context: Context, namespace: Option<&str>, ready: Ready, stop: 
         // The operator's own status writes are no reason to look again.
         .predicate_filter(predicates::generation, PredicateConfig::default());
 
-    let (wake, woken) = mpsc::unbounded_channel();
-    let leases =
-        tokio::spawn(watch_leases(context.clone(), namespace.map(str::to_owned), children.clone(), wake));
+    // A context runs once; for a second time nobody would be woken, and the passes come by time alone.
+    let woken = context.woken.lock().take().unwrap_or_else(|| mpsc::unbounded_channel().1);
+    let leases = tokio::spawn(watch_leases(context.clone(), namespace.map(str::to_owned), children.clone()));
+    let nodes = tokio::spawn(watch_nodes(context.clone()));
     let controller = Controller::for_stream(masters, reader)
         .with_config(controller::Config::default().debounce(DEBOUNCE).concurrency(CONCURRENCY))
         .owns_stream(changes::<apps::StatefulSet>(&client, namespace, &children))
         .owns_stream(changes::<core::Service>(&client, namespace, &children))
         .owns_stream(changes::<core::ServiceAccount>(&client, namespace, &children))
+        .owns_stream(changes::<policy::PodDisruptionBudget>(&client, namespace, &children))
         .owns_stream(changes::<rbac::Role>(&client, namespace, &children))
         .owns_stream(changes::<rbac::RoleBinding>(&client, namespace, &children))
         .watches_stream(
@@ -315,6 +377,7 @@ pub async fn run(context: Context, namespace: Option<&str>, ready: Ready, stop: 
         })
         .await;
     leases.abort();
+    nodes.abort();
 }
 
 fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
@@ -348,12 +411,7 @@ where
 }
 
 /// Follows the Leases. They change with each renewal, every second: only what a pass must know wakes one.
-async fn watch_leases(
-    context: Context,
-    namespace: Option<String>,
-    config: watcher::Config,
-    wake: mpsc::UnboundedSender<Key>,
-) {
+async fn watch_leases(context: Context, namespace: Option<String>, config: watcher::Config) {
     let resource = lease_resource();
     let api: Api<DynamicObject> = match &namespace {
         Some(namespace) => Api::namespaced_with(context.client.clone(), namespace, &resource),
@@ -388,9 +446,35 @@ async fn watch_leases(
             _ = tick.tick() => context.memory.turned(Instant::now()),
         };
         for key in wakes {
-            if wake.send(key).is_err() {
+            if context.wake.send(key).is_err() {
                 return;
             }
+        }
+    }
+}
+
+/// Follows the nodes, where that is allowed: a change of one wakes the resources that have a pod there.
+async fn watch_nodes(context: Context) {
+    loop {
+        if let Ok(true) = context.nodes.readable(&context.client).await {
+            break;
+        }
+        tokio::time::sleep(LONGEST_BACKOFF).await;
+    }
+    // Their metadata is enough, a pass reads the rest.
+    let api: Api<PartialObjectMeta<core::Node>> = Api::all(context.client.clone());
+    let mut events =
+        std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff().touched_objects());
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(node) => {
+                for key in context.memory.on_node(&node.name_any()) {
+                    if context.wake.send(key).is_err() {
+                        return;
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(error = %error, "the watch of the nodes failed and is tried again"),
         }
     }
 }

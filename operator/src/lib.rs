@@ -8,18 +8,21 @@
 //! - [`status`] reports, and writes only what has changed.
 //!
 //! The masters elect themselves through the Lease. The operator creates the Lease and steers; with the operator away
-//! a crashed active is still replaced. Nothing that must survive its restart is in its memory: what is there
-//! ([`memory`]) are waiting times, which then begin anew.
+//! a crashed active is still replaced. What must survive its restart, a move of the active role, is on status; what is
+//! in its memory ([`memory`]) are waiting times, which then begin anew. Beside the passes [`health`] calls each active.
 
 pub mod apply;
 pub mod build;
 pub mod config;
 pub mod controller;
+pub mod crash;
 pub mod decide;
 pub mod diff;
 pub mod events;
+pub mod health;
 pub mod memory;
 pub mod metrics;
+pub mod nodes;
 pub mod observe;
 pub mod probe;
 pub mod server;

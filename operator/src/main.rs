@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use clap::Parser;
-use kube::Client;
+use kube::{Client, client::ClientBuilder};
 use mooncake_lease::{
     BootClock, ElectorConfig, Identity, Timings,
     driver::DriverConfig,
@@ -11,6 +11,7 @@ use mooncake_lease::{
 use mooncake_operator::{
     config::{Config, LogFormat},
     controller::{self, Context},
+    crash::{CrashLayer, CrashPoint},
     metrics::Metrics,
     server::{self, Ready},
 };
@@ -68,7 +69,7 @@ async fn start(config: &Config) -> anyhow::Result<()> {
 
     let access =
         kube::Config::infer().await.context("no access to an API server: not in a pod, and no kubeconfig")?;
-    let client = Client::try_from(access.clone()).context("no client for the API server")?;
+    let client = client(config, &access).context("no client for the API server")?;
     let Some(election) = elect(config, access, &ready, &metrics, &stop).await? else {
         return Ok(());
     };
@@ -91,6 +92,20 @@ async fn start(config: &Config) -> anyhow::Result<()> {
         tracing::info!(released, "the lease is given up");
     }
     Ok(())
+}
+
+/// The client of the passes; in some tests with a place at which the process ends.
+fn client(config: &Config, access: &kube::Config) -> Result<Client, kube::Error> {
+    let point = CrashPoint { before: config.exit_before_write, after: config.exit_after_write };
+    let builder = ClientBuilder::try_from(access.clone())?;
+    if !point.is_set() {
+        return Ok(builder.build());
+    }
+    tracing::error!(
+        ?point,
+        "THIS PROCESS ENDS BY ITSELF AT A WRITE: it runs with a flag that is for tests only"
+    );
+    Ok(builder.with_layer(&CrashLayer::new(point)).build())
 }
 
 /// Waits until this process leads. `None`: it was told to end before that; `Some(None)`: there is no election.

@@ -2,7 +2,10 @@
 //!
 //! A restart forgets it, which makes the operator wait anew. It never makes it act earlier.
 
-use crate::decide::{Disagreement, Hold};
+use crate::{
+    decide::{Disagreement, Health, Hold},
+    health::{Seen, Target, Track},
+};
 use mooncake_lease::record::LeaseObject;
 use parking_lot::Mutex;
 use std::{collections::HashMap, time::Duration};
@@ -23,6 +26,14 @@ struct Remembered {
     lease: Option<SeenLease>,
     disagreement: Option<(Disagreement, Instant)>,
     idle: HashMap<String, (String, Instant)>,
+    /// By name of the pod, as `idle`.
+    not_ready: HashMap<String, (String, Instant)>,
+    unserved: Option<Instant>,
+    /// A phase of a move, told by a text that is another for each.
+    phase: Option<(String, Instant)>,
+    track: Option<Track>,
+    /// Nodes of its pods.
+    nodes: Vec<String>,
     last_error: Option<String>,
     failures: u32,
 }
@@ -116,17 +127,71 @@ impl Memory {
 
     /// How long this very pod has neither served nor stood by.
     pub fn idle_for(&self, key: &Key, pod: &str, uid: &str, idle: bool, now: Instant) -> Duration {
+        self.with(key, |remembered| lasts(&mut remembered.idle, pod, uid, idle, now))
+    }
+
+    /// How long this very pod has not been Ready.
+    pub fn not_ready_for(&self, key: &Key, pod: &str, uid: &str, not_ready: bool, now: Instant) -> Duration {
+        self.with(key, |remembered| lasts(&mut remembered.not_ready, pod, uid, not_ready, now))
+    }
+
+    /// How long no active has been Ready.
+    pub fn unserved_for(&self, key: &Key, unserved: bool, now: Instant) -> Duration {
         self.with(key, |remembered| {
-            if !idle {
-                remembered.idle.remove(pod);
+            if !unserved {
+                remembered.unserved = None;
                 return Duration::ZERO;
             }
-            let entry = remembered.idle.entry(pod.to_owned()).or_insert_with(|| (uid.to_owned(), now));
-            if entry.0 != uid {
-                *entry = (uid.to_owned(), now);
-            }
-            now.saturating_duration_since(entry.1)
+            now.saturating_duration_since(*remembered.unserved.get_or_insert(now))
         })
+    }
+
+    /// How long the move has been in the phase that this text tells.
+    pub fn phase_for(&self, key: &Key, phase: Option<String>, now: Instant) -> Duration {
+        self.with(key, |remembered| {
+            let since = match (&remembered.phase, &phase) {
+                (Some((before, since)), Some(present)) if before == present => *since,
+                _ => now,
+            };
+            remembered.phase = phase.map(|present| (present, since));
+            now.saturating_duration_since(since)
+        })
+    }
+
+    /// Takes note of a call of the active; whether a reconciler should know.
+    pub fn called(&self, key: &Key, target: &Target, result: Result<(), String>, now: Instant) -> bool {
+        self.with(key, |remembered| {
+            let track = match &mut remembered.track {
+                Some(track) if track.is_of(target) => track,
+                slot => slot.insert(Track::new(target.clone())),
+            };
+            track.called(result, now)
+        })
+    }
+
+    /// What the calls of that process have come to.
+    pub fn health(&self, key: &Key, pod_uid: &str, incarnation: &str, now: Instant) -> Health {
+        self.with(key, |remembered| match &remembered.track {
+            Some(track) if track.is_about(pod_uid, incarnation) => track.health(now),
+            _ => Health::Unknown,
+        })
+    }
+
+    /// What is to be told of calls that failed and then went well, once.
+    pub fn take_seen(&self, key: &Key) -> Option<Seen> {
+        self.with(key, |remembered| remembered.track.as_mut()?.take_seen())
+    }
+
+    /// Takes note of the nodes of the pods of a resource.
+    pub fn set_nodes(&self, key: &Key, nodes: Vec<String>) {
+        self.with(key, |remembered| remembered.nodes = nodes);
+    }
+
+    /// The resources with a pod on that node.
+    pub fn on_node(&self, node: &str) -> Vec<Key> {
+        let all = self.0.lock();
+        let there = |remembered: &Remembered| remembered.nodes.iter().any(|name| name == node);
+        all.iter().filter(|(_, remembered)| there(remembered)).map(|(key, _)| key.clone()).collect()
     }
 
     /// What the API server said to the last pass.
@@ -147,6 +212,25 @@ impl Memory {
     pub fn forget(&self, key: &Key) {
         self.0.lock().remove(key);
     }
+}
+
+/// Since when something has been so about that very pod, as a time until now; not so: zero, and begin anew.
+fn lasts(
+    all: &mut HashMap<String, (String, Instant)>,
+    pod: &str,
+    uid: &str,
+    is_so: bool,
+    now: Instant,
+) -> Duration {
+    if !is_so {
+        all.remove(pod);
+        return Duration::ZERO;
+    }
+    let entry = all.entry(pod.to_owned()).or_insert_with(|| (uid.to_owned(), now));
+    if entry.0 != uid {
+        *entry = (uid.to_owned(), now);
+    }
+    now.saturating_duration_since(entry.1)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What the operator counts.
 
-use mooncake_crds::{ConditionType, MooncakeMasterStatus};
+use crate::decide::{MoveKind, Outcome};
+use mooncake_crds::{ConditionType, LastMove, MooncakeMasterStatus};
 use prometheus::{
     Encoder, GaugeVec, Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
 };
@@ -71,12 +72,26 @@ const BLOCKED: MetricSpec = spec(
     "mooncake_operator_master_failover_blocked",
     "gauge",
     MASTER,
-    "1 while the active does not serve and nobody stands by to take over, else 0; absent while that is not known.",
+    "1 while the condition FailoverBlocked is True: nobody serves and the role cannot move; else 0; absent while that \
+     is not known.",
+);
+const MOVING: MetricSpec = spec(
+    "mooncake_operator_master_moving",
+    "gauge",
+    MASTER,
+    "1 while the operator moves the active role of a MooncakeMaster, else 0.",
+);
+const MOVES: MetricSpec = spec(
+    "mooncake_operator_moves_total",
+    "counter",
+    &["namespace", "name", "kind", "outcome"],
+    "Moves of the active role by the operator that came to an end, by kind (Blocked, NotReady, NodeDrain, Roll) and \
+     outcome (Moved, NotServing, NotReleased, Abandoned).",
 );
 
 /// Everything that the operator exposes.
 pub const CATALOGUE: &[MetricSpec] =
-    &[LEADING, BLOCKED, CONDITION, EPOCH, LABELLED, STANDBYS, PASS_SECONDS, PASSES, WRITES];
+    &[LEADING, BLOCKED, CONDITION, EPOCH, LABELLED, MOVING, STANDBYS, MOVES, PASS_SECONDS, PASSES, WRITES];
 
 /// The text of `docs/operator-metrics.md`.
 pub fn markdown() -> String {
@@ -110,6 +125,8 @@ pub struct Metrics {
     labelled: GaugeVec,
     standbys: GaugeVec,
     blocked: GaugeVec,
+    moving: GaugeVec,
+    moves: IntCounterVec,
 }
 
 impl Metrics {
@@ -126,11 +143,13 @@ impl Metrics {
         let leading = IntGauge::with_opts(opts(LEADING))?;
         let (conditions, epochs) = (gauges(CONDITION)?, gauges(EPOCH)?);
         let (labelled, standbys, blocked) = (gauges(LABELLED)?, gauges(STANDBYS)?, gauges(BLOCKED)?);
+        let (moving, moves) = (gauges(MOVING)?, counters(MOVES)?);
+        registry.register(Box::new(moves.clone()))?;
         registry.register(Box::new(passes.clone()))?;
         registry.register(Box::new(pass_seconds.clone()))?;
         registry.register(Box::new(writes.clone()))?;
         registry.register(Box::new(leading.clone()))?;
-        for vector in [&conditions, &epochs, &labelled, &standbys, &blocked] {
+        for vector in [&conditions, &epochs, &labelled, &standbys, &blocked, &moving] {
             registry.register(Box::new(vector.clone()))?;
         }
         Ok(Metrics {
@@ -144,6 +163,8 @@ impl Metrics {
             labelled,
             standbys,
             blocked,
+            moving,
+            moves,
         })
     }
 
@@ -160,11 +181,17 @@ impl Metrics {
         let key = &[namespace, name];
         self.epochs.with_label_values(key).set(status.epoch.unwrap_or_default() as f64);
         self.standbys.with_label_values(key).set(f64::from(status.standby_replicas));
+        self.moving.with_label_values(key).set(f64::from(u8::from(status.move_.is_some())));
         match failover_blocked(status) {
             Some(blocked) => self.blocked.with_label_values(key).set(f64::from(u8::from(blocked))),
             // A series that is not there is as good as removed.
             None => _ = self.blocked.remove_label_values(key),
         }
+    }
+
+    /// Counts a move that came to an end.
+    pub fn count_move(&self, namespace: &str, name: &str, last: &LastMove) {
+        self.moves.with_label_values(&[namespace, name, &last.kind, &last.outcome]).inc();
     }
 
     /// Puts the number of labelled pods of a resource; `None`: they could not be read.
@@ -181,8 +208,13 @@ impl Metrics {
         for condition in ConditionType::ALL {
             _ = self.conditions.remove_label_values(&[namespace, name, condition.as_str()]);
         }
-        for vector in [&self.epochs, &self.labelled, &self.standbys, &self.blocked] {
+        for vector in [&self.epochs, &self.labelled, &self.standbys, &self.blocked, &self.moving] {
             _ = vector.remove_label_values(&[namespace, name]);
+        }
+        for kind in MoveKind::ALL {
+            for outcome in Outcome::ALL {
+                _ = self.moves.remove_label_values(&[namespace, name, kind.as_str(), outcome.as_str()]);
+            }
         }
     }
 
@@ -194,13 +226,12 @@ impl Metrics {
     }
 }
 
-/// Whether the active does not serve and nobody could take over; `None`: the status does not know.
+/// What the condition says; `None`: the status does not know.
 fn failover_blocked(status: &MooncakeMasterStatus) -> Option<bool> {
-    let available = ConditionType::Available.as_str();
-    let available = status.conditions.iter().find(|condition| condition.type_ == available)?;
-    match available.status.as_str() {
-        "True" => Some(false),
-        "False" => Some(status.standby_replicas == 0),
+    let kind = ConditionType::FailoverBlocked.as_str();
+    match status.conditions.iter().find(|condition| condition.type_ == kind)?.status.as_str() {
+        "True" => Some(true),
+        "False" => Some(false),
         _ => None,
     }
 }
@@ -213,13 +244,26 @@ mod tests {
         jiff::Timestamp,
     };
 
-    fn status(available: &str, standbys: i32) -> MooncakeMasterStatus {
+    fn last_move() -> LastMove {
+        LastMove {
+            kind: "Blocked".to_owned(),
+            outcome: "Moved".to_owned(),
+            from: String::new(),
+            to: String::new(),
+            message: String::new(),
+            failures: 0,
+            started_at: Time(Timestamp::UNIX_EPOCH),
+            finished_at: Time(Timestamp::UNIX_EPOCH),
+        }
+    }
+
+    fn status(blocked: &str, standbys: i32) -> MooncakeMasterStatus {
         MooncakeMasterStatus {
             epoch: Some(7),
             standby_replicas: standbys,
             conditions: vec![Condition {
-                type_: "Available".to_owned(),
-                status: available.to_owned(),
+                type_: "FailoverBlocked".to_owned(),
+                status: blocked.to_owned(),
                 reason: "R".to_owned(),
                 message: String::new(),
                 observed_generation: None,
@@ -234,6 +278,7 @@ mod tests {
         let metrics = Metrics::new().unwrap();
         metrics.report("ns", "m", &status("True", 1));
         metrics.report_labelled("ns", "m", Some(1));
+        metrics.count_move("ns", "m", &last_move());
         let text = metrics.render().unwrap();
         assert!(text.contains("mooncake_operator_master_epoch{name=\"m\",namespace=\"ns\"} 7"), "{text}");
         metrics.forget("ns", "m");
@@ -242,15 +287,13 @@ mod tests {
     }
 
     #[test]
-    fn failover_is_blocked_when_nobody_stands_by_for_an_active_that_does_not_serve() {
+    fn failover_is_blocked_when_the_condition_says_so() {
         let metrics = Metrics::new().unwrap();
         let series = "mooncake_operator_master_failover_blocked{name=\"m\",namespace=\"ns\"}";
-        for (available, standbys, expected) in
-            [("True", 0, "0"), ("False", 1, "0"), ("False", 0, "1"), ("True", 1, "0")]
-        {
-            metrics.report("ns", "m", &status(available, standbys));
+        for (blocked, expected) in [("True", "1"), ("False", "0")] {
+            metrics.report("ns", "m", &status(blocked, 0));
             let text = metrics.render().unwrap();
-            assert!(text.contains(&format!("{series} {expected}\n")), "{available} {standbys}: {text}");
+            assert!(text.contains(&format!("{series} {expected}\n")), "{blocked}: {text}");
         }
         metrics.report("ns", "m", &status("Unknown", 0));
         assert!(!metrics.render().unwrap().contains(series));
@@ -273,6 +316,7 @@ mod tests {
         metrics.writes.with_label_values(&["apply"]).inc();
         metrics.report("ns", "m", &status("True", 1));
         metrics.report_labelled("ns", "m", Some(1));
+        metrics.count_move("ns", "m", &last_move());
         let text = metrics.render().unwrap();
         let exposed: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
         let mut documented: Vec<String> =

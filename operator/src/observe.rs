@@ -3,23 +3,27 @@
 use crate::{
     build::{Desired, Kind},
     decide::{
-        Hold, Holder, Lease, LeaseState, ObjectState, Observed, Pod, PodRef, Presence, Says, disagreement,
+        FailoverRules, Health, Hold, Holder, Lease, LeaseState, Node, ObjectState, Observed, Phase, Pod,
+        PodRef, Presence, Says, disagreement,
     },
     diff::difference,
     memory::{Key, Memory},
-    probe::Probe,
+    nodes::Nodes,
+    probe::{Answer, Probe},
+    status,
 };
 use futures::future::join_all;
 use k8s_openapi::{
-    api::core::v1 as core,
+    api::{core::v1 as core, discovery::v1::EndpointSlice},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+    jiff::Timestamp,
 };
 use kube::{
     Api, Client, ResourceExt,
     api::ListParams,
     core::{ApiResource, DynamicObject},
 };
-use mooncake_crds::{MooncakeMaster, names, validation};
+use mooncake_crds::{Failover, GoDuration, MooncakeMaster, MooncakeMasterStatus, names, validation};
 use mooncake_lease::record::LeaseObject;
 use serde_json::Value;
 use std::time::Duration;
@@ -53,15 +57,15 @@ fn reading(what: impl Into<String>) -> impl FnOnce(kube::Error) -> ObserveError 
     move |source| ObserveError::Read { what, source: Box::new(source) }
 }
 
-/// Longest wait for one answer of the API server to a read.
-const READ_DEADLINE: Duration = Duration::from_secs(10);
+/// Longest wait for one answer of the API server.
+const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The answer, or an error after 10 s: a connection that says nothing must not hold up a resource for ever.
 pub(crate) async fn in_time<T>(
     answer: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, kube::Error> {
-    tokio::time::timeout(READ_DEADLINE, answer).await.unwrap_or_else(|_| {
-        Err(kube::Error::Service(format!("no answer within {} s", READ_DEADLINE.as_secs()).into()))
+    tokio::time::timeout(DEADLINE, answer).await.unwrap_or_else(|_| {
+        Err(kube::Error::Service(format!("no answer within {} s", DEADLINE.as_secs()).into()))
     })
 }
 
@@ -77,6 +81,7 @@ pub async fn observe(
     desired: &Desired,
     memory: &Memory,
     probe: &Probe,
+    nodes: &Nodes,
 ) -> Result<Observed, ObserveError> {
     let namespace = master.namespace().unwrap_or_default();
     let name = master.name_any();
@@ -102,12 +107,24 @@ pub async fn observe(
         objects.push(ObjectState { kind: wanted.kind, name: wanted.name.clone(), presence });
     }
 
+    for (kind, name) in &desired.unwanted {
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &kind.api_resource());
+        let what = format!("{} {name}", kind.api_resource().kind);
+        let found = in_time(api.get_opt(name)).await.map_err(reading(what))?;
+        // One of somebody else's is none of ours.
+        if let Some(found) = found.filter(|found| foreign_owner(master, &found.metadata).is_none()) {
+            let presence = Presence::Unwanted(found.uid().unwrap_or_default());
+            objects.push(ObjectState { kind: *kind, name: name.clone(), presence });
+        }
+    }
+
     let labelled = labelled_pods(client, master).await?;
     let any_pod = !labelled.is_empty();
-    let pods = match &stateful_set {
+    let mut pods = match &stateful_set {
         Some(stateful_set) => pods(master, labelled, stateful_set, memory, probe, &key).await,
         None => Vec::new(),
     };
+    look_at_nodes(client, nodes, &mut pods, memory, &key).await?;
     // After the pods. Whoever claims the Lease later than this touches every other pod, so that a write which carries
     // the resourceVersion read above fails.
     let lease = lease(client, master, memory, &key).await?;
@@ -115,6 +132,12 @@ pub async fn observe(
     let epoch_now = match &lease {
         LeaseState::Present(lease) => lease.epoch,
         LeaseState::Missing | LeaseState::Foreign(_) => 0,
+    };
+    let now = Timestamp::now();
+    let moving = status::moving(&status);
+    let routed = match &moving {
+        Some(moving) if moving.plan.phase == Phase::Verifying => routed(client, master).await?,
+        _ => None,
     };
     let mut seen = Observed {
         deleting: master.metadata.deletion_timestamp.is_some(),
@@ -130,9 +153,86 @@ pub async fn observe(
         any_pod,
         disagreed_for: Duration::ZERO,
         last_error: memory.last_error(&key),
+        failover: rules(master),
+        moving,
+        last_move: status::past_move(&status, now),
+        last_failover: status::past_failover(&status, now),
+        unserved_for: Duration::ZERO,
+        routed,
     };
-    seen.disagreed_for = memory.disagreed_for(&key, disagreement(&seen), Instant::now());
+    remember(&mut seen, &status, memory, &key);
     Ok(seen)
+}
+
+/// What only the operator's own clock can tell.
+fn remember(seen: &mut Observed, status: &MooncakeMasterStatus, memory: &Memory, key: &Key) {
+    let now = Instant::now();
+    seen.disagreed_for = memory.disagreed_for(key, disagreement(seen), now);
+    let phase_for = memory.phase_for(key, status::phase(status), now);
+    if let Some(moving) = &mut seen.moving {
+        moving.phase_for = phase_for;
+    }
+    if let Some((uid, incarnation)) =
+        seen.active_holder().map(|holder| (holder.pod_uid.clone(), holder.incarnation.clone()))
+    {
+        for pod in seen.pods.iter_mut().filter(|pod| pod.id.uid == uid) {
+            pod.health = memory.health(key, &uid, &incarnation, now);
+        }
+    }
+    let served = seen.active().is_some_and(|active| active.ready);
+    seen.unserved_for = memory.unserved_for(key, !served, now);
+}
+
+/// Of a spec whose times cannot be parsed the defaults count: such a spec must not keep the role where nobody serves.
+fn rules(master: &MooncakeMaster) -> FailoverRules {
+    let (spec, default) = (&master.spec.failover, Failover::default());
+    let time = |text: &GoDuration, default: &GoDuration| text.parse().or_else(|_| default.parse());
+    FailoverRules {
+        blocked_after: time(&spec.blocked_after, &default.blocked_after).unwrap_or_default(),
+        cooldown: time(&spec.cooldown, &default.cooldown).unwrap_or_default(),
+        not_ready_after: time(&spec.not_ready_after, &default.not_ready_after).unwrap_or_default(),
+    }
+}
+
+async fn look_at_nodes(
+    client: &Client,
+    nodes: &Nodes,
+    pods: &mut [Pod],
+    memory: &Memory,
+    key: &Key,
+) -> Result<(), ObserveError> {
+    let mut names: Vec<String> =
+        pods.iter().filter_map(|pod| Some(pod.node.as_ref()?.name.clone())).collect();
+    names.sort();
+    names.dedup();
+    memory.set_nodes(key, names.clone());
+    let readable = nodes.readable(client).await.map_err(reading("the nodes"))?;
+    let mut found = Vec::new();
+    for name in names.iter().filter(|_| readable) {
+        found.extend(nodes.get(client, name).await.map_err(reading(format!("Node {name}")))?);
+    }
+    for pod in pods {
+        let name = pod.node.take().map(|node| node.name);
+        pod.node = found.iter().find(|node| Some(&node.name) == name.as_ref()).cloned();
+    }
+    Ok(())
+}
+
+/// Uids of the pods to which the Service sends new connections; `None` where that may not be read.
+async fn routed(client: &Client, master: &MooncakeMaster) -> Result<Option<Vec<String>>, ObserveError> {
+    let api: Api<EndpointSlice> = Api::namespaced(client.clone(), &master.namespace().unwrap_or_default());
+    let of_the_service = format!("kubernetes.io/service-name={}", master.name_any());
+    let slices = match in_time(api.list(&ListParams::default().labels(&of_the_service))).await {
+        Ok(slices) => slices,
+        Err(kube::Error::Api(status)) if status.code == 403 => return Ok(None),
+        Err(error) => return Err(reading("the EndpointSlices")(error)),
+    };
+    let endpoints = slices.items.into_iter().flat_map(|slice| slice.endpoints);
+    let ready = endpoints.filter(|endpoint| {
+        // Absent means unknown, which counts as ready.
+        endpoint.conditions.as_ref().is_none_or(|conditions| conditions.ready != Some(false))
+    });
+    Ok(Some(ready.filter_map(|endpoint| endpoint.target_ref?.uid).collect()))
 }
 
 /// The StatefulSet controller has seen the present spec. Before that a deleted pod might come back from the old one.
@@ -205,6 +305,7 @@ async fn lease(
         holder,
         epoch: i64::try_from(record.epoch).unwrap_or(i64::MAX),
         duration_seconds: record.duration.and_then(|duration| i32::try_from(duration.as_secs()).ok()),
+        designated: Some(record.designated.clone()).filter(|id| !id.is_empty()),
     }))
 }
 
@@ -239,17 +340,18 @@ async fn pods(
     });
     let mut pods = join_all(of_the_set.map(async |(ordinal, pod)| {
         let ip = pod.status.as_ref().and_then(|status| status.pod_ip.as_ref()?.parse().ok());
-        let says = match ip {
+        let answer = match ip {
             Some(ip) if is_running(&pod) => probe.ask(ip, port).await,
-            _ => Says::Nothing,
+            _ => Answer::NOTHING,
         };
-        view(&pod, ordinal, says)
+        view(&pod, ordinal, answer)
     }))
     .await;
     let now = Instant::now();
     for pod in &mut pods {
         let well = pod.running && matches!(pod.says, Says::Standby | Says::Leader);
         pod.idle_for = memory.idle_for(key, &pod.id.name, &pod.id.uid, !well, now);
+        pod.not_ready_for = memory.not_ready_for(key, &pod.id.name, &pod.id.uid, !pod.ready, now);
     }
     pods.sort_by_key(|pod| pod.ordinal);
     pods
@@ -277,7 +379,7 @@ const FAILURES: &[&str] = &[
     "RunContainerError",
 ];
 
-fn view(pod: &core::Pod, ordinal: i32, says: Says) -> Pod {
+fn view(pod: &core::Pod, ordinal: i32, answer: Answer) -> Pod {
     let condition = |kind: &str| {
         let conditions =
             pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
@@ -303,8 +405,17 @@ fn view(pod: &core::Pod, ordinal: i32, says: Says) -> Pod {
         ready: condition("Ready") == Some(true),
         running: is_running(pod),
         failure: waits_for.or(unschedulable),
-        says,
+        says: answer.says,
+        incarnation: answer.incarnation,
         idle_for: Duration::ZERO,
+        not_ready_for: Duration::ZERO,
+        health: Health::Unknown,
+        // Only its name is known yet.
+        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).map(|name| Node {
+            name,
+            ready: false,
+            leaving: None,
+        }),
     }
 }
 
@@ -313,11 +424,11 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_read_without_an_answer_ends() {
+    async fn a_request_without_an_answer_ends() {
         let start = Instant::now();
         let error = in_time(std::future::pending::<Result<(), _>>()).await.expect_err("no answer");
         assert!(error.to_string().contains("no answer within 10 s"), "{error}");
-        assert_eq!(start.elapsed(), READ_DEADLINE);
+        assert_eq!(start.elapsed(), DEADLINE);
         assert_eq!(in_time(std::future::ready(Ok(1))).await.expect("an answer"), 1);
     }
 }

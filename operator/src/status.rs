@@ -2,7 +2,11 @@
 
 use crate::{
     build,
-    decide::{Decision, Finding, LeaseState, Observed, Pod, Says},
+    decide::{
+        Decision, Finding, LeaseState, MoveKind, Moving, Observed, Outcome, Party, PastFailover, PastMove,
+        Phase, Plan, Pod, Says, Step,
+    },
+    observe::in_time,
 };
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -12,8 +16,12 @@ use kube::{
     Api, Client, ResourceExt,
     api::{Patch, PatchParams},
 };
-use mooncake_crds::{ActiveStatus, MemberStatus, MooncakeMaster, MooncakeMasterStatus, Reason, names};
+use mooncake_crds::{
+    ActiveStatus, LastFailover, LastMove, MemberStatus, MooncakeMaster, MooncakeMasterStatus, MoveParty,
+    MoveStatus, Reason, names,
+};
 use serde_json::json;
+use std::time::Duration;
 
 /// The status that follows from a pass.
 pub fn report(
@@ -39,6 +47,7 @@ pub fn report(
     let count = |of: &dyn Fn(&Pod) -> bool| seen.pods.iter().filter(|pod| of(pod)).count() as i32;
     let selector: Vec<String> =
         build::selector(master).into_iter().map(|(label, value)| format!("{label}={value}")).collect();
+    let moves = take(&old, seen, &decision.step, now);
     MooncakeMasterStatus {
         observed_generation: master.metadata.generation,
         epoch: Some(seen.known_epoch),
@@ -50,6 +59,9 @@ pub fn report(
         selector: Some(selector.join(",")),
         template_hash: Some(seen.template_hash.clone()),
         members: wanted.iter().map(|pod| member(pod, active.as_ref())).collect(),
+        move_: moves.0,
+        last_move: moves.1,
+        last_failover: moves.2,
         conditions: conditions(&old.conditions, &decision.conditions, master.metadata.generation, now),
         active,
     }
@@ -58,10 +70,119 @@ pub fn report(
 /// The status when nothing could be observed: what was known stays, but the conditions say that it is not known now.
 pub fn unobservable(master: &MooncakeMaster, error: &str, now: Timestamp) -> MooncakeMasterStatus {
     let old = master.status.clone().unwrap_or_default();
-    let findings = [Reason::Unobservable, Reason::ProgressUnknown, Reason::HealthUnknown]
-        .map(|reason| Finding::new(reason, error));
+    let findings =
+        [Reason::Unobservable, Reason::ProgressUnknown, Reason::HealthUnknown, Reason::FailoverUnknown]
+            .map(|reason| Finding::new(reason, error));
     let conditions = conditions(&old.conditions, &findings, master.metadata.generation, now);
     MooncakeMasterStatus { conditions, ..old }
+}
+
+/// The move on status, its phase just begun; `None` also for one that an operator of another version has written.
+pub fn moving(status: &MooncakeMasterStatus) -> Option<Moving> {
+    let written = status.move_.as_ref()?;
+    let party = |party: &MoveParty| Party {
+        pod: party.pod.clone(),
+        uid: party.uid.clone(),
+        incarnation: party.incarnation.clone(),
+    };
+    let plan = Plan {
+        phase: Phase::parse(&written.phase)?,
+        kind: MoveKind::parse(&written.kind)?,
+        from: party(&written.from),
+        to: party(&written.to),
+        reason: written.reason.clone(),
+        epoch: written.epoch,
+        attempt: written.attempt,
+    };
+    Some(Moving { plan, phase_for: Duration::ZERO })
+}
+
+/// A text that is another for each phase of each move.
+pub fn phase(status: &MooncakeMasterStatus) -> Option<String> {
+    let written = status.move_.as_ref()?;
+    Some(format!("{} {} {}", written.started_at.0, written.attempt, written.phase))
+}
+
+/// The last move on status.
+pub fn past_move(status: &MooncakeMasterStatus, now: Timestamp) -> Option<PastMove> {
+    let last = status.last_move.as_ref()?;
+    Some(PastMove {
+        kind: MoveKind::parse(&last.kind)?,
+        outcome: Outcome::parse(&last.outcome)?,
+        failures: last.failures,
+        ago: since(&last.finished_at, now),
+    })
+}
+
+/// The last failover on status.
+pub fn past_failover(status: &MooncakeMasterStatus, now: Timestamp) -> Option<PastFailover> {
+    let last = status.last_failover.as_ref()?;
+    Some(PastFailover { ago: since(&last.at, now), failures: last.failures })
+}
+
+/// A time in the future, by the clock of another machine, was just now.
+fn since(then: &Time, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(then.0)).unwrap_or_default()
+}
+
+/// The move, the last move and the last failover after a step.
+fn take(
+    old: &MooncakeMasterStatus,
+    seen: &Observed,
+    step: &Step,
+    now: Timestamp,
+) -> (Option<MoveStatus>, Option<LastMove>, Option<LastFailover>) {
+    // What cannot be read is no move.
+    let moving = old.move_.clone().filter(|_| seen.moving.is_some());
+    let (mut last_move, mut last_failover) = (old.last_move.clone(), old.last_failover.clone());
+    let written = |plan: &Plan, started_at: Time| {
+        let party = |party: &Party| MoveParty {
+            pod: party.pod.clone(),
+            uid: party.uid.clone(),
+            incarnation: party.incarnation.clone(),
+        };
+        MoveStatus {
+            phase: plan.phase.as_str().to_owned(),
+            kind: plan.kind.as_str().to_owned(),
+            from: party(&plan.from),
+            to: party(&plan.to),
+            reason: plan.reason.clone(),
+            epoch: plan.epoch,
+            attempt: plan.attempt,
+            started_at,
+        }
+    };
+    let started = moving.as_ref().map_or(Time(now), |moving| moving.started_at.clone());
+    let moving = match (step, moving) {
+        (Step::Keep, moving) => moving,
+        (Step::Begin(plan) | Step::Advance(plan), _) => Some(written(plan, started)),
+        (Step::End { .. }, None) => None,
+        (Step::End { outcome, message }, Some(moving)) => {
+            let count = |before: Option<i32>| match outcome {
+                Outcome::Moved => 0,
+                Outcome::Abandoned => before.unwrap_or(0),
+                Outcome::NotServing | Outcome::NotReleased => before.unwrap_or(0).saturating_add(1),
+            };
+            let of_kind = [MoveKind::Blocked, MoveKind::NotReady].map(MoveKind::as_str);
+            if of_kind.contains(&&*moving.kind) && *outcome != Outcome::Abandoned {
+                let before = last_failover.as_ref().map(|last| last.failures);
+                last_failover = Some(LastFailover { at: Time(now), failures: count(before) });
+            }
+            let before = last_move.as_ref().map(|last| last.failures);
+            last_move = Some(LastMove {
+                kind: moving.kind,
+                outcome: outcome.as_str().to_owned(),
+                from: moving.from.pod,
+                to: moving.to.pod,
+                message: message.clone(),
+                failures: count(before),
+                started_at: moving.started_at,
+                finished_at: Time(now),
+            });
+            None
+        }
+    };
+    (moving, last_move, last_failover)
 }
 
 fn member(pod: &Pod, active: Option<&ActiveStatus>) -> MemberStatus {
@@ -74,7 +195,7 @@ fn member(pod: &Pod, active: Option<&ActiveStatus>) -> MemberStatus {
     MemberStatus {
         name: pod.id.name.clone(),
         role: role.to_owned(),
-        incarnation: active.and_then(|active| active.incarnation.clone()),
+        incarnation: active.and_then(|active| active.incarnation.clone()).or_else(|| pod.incarnation.clone()),
         ready: pod.ready,
         template_hash: pod.template_hash.clone(),
         problem: pod.problem(),
@@ -113,7 +234,8 @@ fn conditions(
     all
 }
 
-/// Writes the status if it says something new; whether it did.
+/// Writes the status if it says something new; whether it did. It is for the very state of the resource that was read:
+/// an operator that was away for a while does not write over what another one has written since.
 pub async fn write(
     client: &Client,
     master: &MooncakeMaster,
@@ -127,11 +249,15 @@ pub async fn write(
         "apiVersion": "store.mooncake.io/v1alpha1",
         "kind": names::KIND,
         // With the uid the write fails if another resource has taken the name meanwhile.
-        "metadata": { "name": master.name_any(), "uid": master.uid() },
+        "metadata": {
+            "name": master.name_any(),
+            "uid": master.uid(),
+            "resourceVersion": master.resource_version(),
+        },
         "status": status,
     });
     let params = PatchParams::apply(names::FIELD_MANAGER).force();
-    api.patch_status(&master.name_any(), &params, &Patch::Apply(&object)).await?;
+    in_time(api.patch_status(&master.name_any(), &params, &Patch::Apply(&object))).await?;
     Ok(true)
 }
 
@@ -159,8 +285,8 @@ mod tests {
     fn nothing_is_claimed_of_what_cannot_be_observed() {
         let mut master =
             MooncakeMaster::new("m", serde_json::from_value(json!({ "image": "i:1" })).expect("a spec"));
-        let known =
-            [Reason::ActiveServing, Reason::UpToDate, Reason::AsExpected].map(|r| Finding::new(r, "a"));
+        let known = [Reason::ActiveServing, Reason::UpToDate, Reason::AsExpected, Reason::NotBlocked]
+            .map(|r| Finding::new(r, "a"));
         master.status = Some(MooncakeMasterStatus {
             epoch: Some(4),
             conditions: conditions(&[], &known, Some(1), at(1)),
@@ -168,7 +294,7 @@ mod tests {
         });
         let status = unobservable(&master, "no answer", at(2));
         assert_eq!(status.epoch, Some(4));
-        assert_eq!(status.conditions.len(), 3);
+        assert_eq!(status.conditions.len(), 4);
         for condition in &status.conditions {
             assert_eq!((&*condition.status, &*condition.message), ("Unknown", "no answer"), "{condition:?}");
             assert_eq!(condition.last_transition_time, Time(at(2)));

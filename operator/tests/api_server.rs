@@ -175,6 +175,7 @@ async fn a_pass_creates_everything_and_the_next_writes_nothing(server: &Server) 
         "Service m",
         "Service m-pods",
         "StatefulSet m",
+        "PodDisruptionBudget m",
         "Lease m",
         "MooncakeMaster m",
     ] {

@@ -1,6 +1,7 @@
 //! From the spec to objects: pure, without a client.
 
 mod access;
+mod budget;
 mod flags;
 mod services;
 mod workload;
@@ -31,28 +32,31 @@ pub enum Kind {
     Service,
     PodsService,
     StatefulSet,
+    PodDisruptionBudget,
 }
 
 impl Kind {
     /// All, in the order in which they are applied: what a pod needs comes before the pods.
-    pub const ALL: [Kind; 6] = [
+    pub const ALL: [Kind; 7] = [
         Kind::ServiceAccount,
         Kind::Role,
         Kind::RoleBinding,
         Kind::Service,
         Kind::PodsService,
         Kind::StatefulSet,
+        Kind::PodDisruptionBudget,
     ];
 
     /// Where the API server keeps it.
     pub fn api_resource(self) -> ApiResource {
-        use k8s_openapi::api::{apps::v1 as apps, core::v1 as core, rbac::v1 as rbac};
+        use k8s_openapi::api::{apps::v1 as apps, core::v1 as core, policy::v1 as policy, rbac::v1 as rbac};
         match self {
             Kind::ServiceAccount => ApiResource::erase::<core::ServiceAccount>(&()),
             Kind::Role => ApiResource::erase::<rbac::Role>(&()),
             Kind::RoleBinding => ApiResource::erase::<rbac::RoleBinding>(&()),
             Kind::Service | Kind::PodsService => ApiResource::erase::<core::Service>(&()),
             Kind::StatefulSet => ApiResource::erase::<apps::StatefulSet>(&()),
+            Kind::PodDisruptionBudget => ApiResource::erase::<policy::PodDisruptionBudget>(&()),
         }
     }
 }
@@ -73,14 +77,17 @@ pub struct Object {
 pub struct Desired {
     /// In the order of [`Kind::ALL`].
     pub objects: Vec<Object>,
+    /// Kind and name of what must not be there.
+    pub unwanted: Vec<(Kind, String)>,
     /// Hash of the pod template.
     pub template_hash: String,
 }
 
-/// What follows from the spec.
-pub fn build(master: &MooncakeMaster) -> Desired {
+/// What follows from the spec. `moves_ahead_of_drains`: the operator may read nodes. Without that, and without a
+/// standby, a budget would make every drain hang.
+pub fn build(master: &MooncakeMaster, moves_ahead_of_drains: bool) -> Desired {
     let (stateful_set, template_hash) = workload::stateful_set(master);
-    let objects = vec![
+    let mut objects = vec![
         object(Kind::ServiceAccount, &access::service_account(master)),
         object(Kind::Role, &access::role(master)),
         object(Kind::RoleBinding, &access::role_binding(master)),
@@ -88,7 +95,14 @@ pub fn build(master: &MooncakeMaster) -> Desired {
         object(Kind::PodsService, &services::pods(master)),
         object(Kind::StatefulSet, &stateful_set),
     ];
-    Desired { objects, template_hash }
+    let budget = object(Kind::PodDisruptionBudget, &budget::pod_disruption_budget(master));
+    let mut unwanted = Vec::new();
+    if moves_ahead_of_drains && master.spec.replicas > 1 {
+        objects.push(budget);
+    } else {
+        unwanted.push((budget.kind, budget.name));
+    }
+    Desired { objects, unwanted, template_hash }
 }
 
 /// The incarnation that a Lease names which no master has held yet.

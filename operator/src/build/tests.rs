@@ -16,14 +16,16 @@ fn smallest() -> MooncakeMaster {
 }
 
 fn content(master: &MooncakeMaster, kind: Kind) -> Value {
-    let mut objects = build(master).objects.into_iter();
+    let mut objects = build(master, true).objects.into_iter();
     objects.find(|object| object.kind == kind).expect("each kind is built").content
 }
 
 /// The smallest resource, whole. A change here is a roll of every installation when the operator is upgraded: think.
 #[test]
 fn what_follows_from_the_smallest_resource() {
-    insta::assert_yaml_snapshot!(build(&smallest()).objects.iter().map(|o| &o.content).collect::<Vec<_>>());
+    insta::assert_yaml_snapshot!(
+        build(&smallest(), true).objects.iter().map(|o| &o.content).collect::<Vec<_>>()
+    );
 }
 
 #[test]
@@ -59,8 +61,8 @@ fn what_follows_from_everything_set() {
 /// An operator of another version must not roll what it finds: same resource, same hash.
 #[test]
 fn the_template_hash_is_stable() {
-    assert_eq!(build(&smallest()).template_hash, "964e63b276");
-    assert_eq!(build(&smallest()), build(&smallest()));
+    assert_eq!(build(&smallest(), true).template_hash, "964e63b276");
+    assert_eq!(build(&smallest(), true), build(&smallest(), true));
 }
 
 #[test]
@@ -91,7 +93,7 @@ fn every_flag_that_is_passed_is_reserved() {
 
 #[test]
 fn replicas_roll_nothing_and_each_flag_does() {
-    let hash = |spec: Value| build(&master(&spec)).template_hash;
+    let hash = |spec: Value| build(&master(&spec), true).template_hash;
     let smallest = hash(json!({ "image": "i" }));
     assert_eq!(smallest, hash(json!({ "image": "i", "replicas": 5 })));
     assert_eq!(smallest, hash(json!({ "image": "i", "paused": true })));
@@ -108,6 +110,8 @@ fn replicas_roll_nothing_and_each_flag_does() {
         heartbeat(json!({ "port": 50052, "keepOnMain": false })),
     ];
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "{all:?}");
+    let moves = json!({ "blockedAfter": "5s", "cooldown": "1h", "healthCheck": { "failureThreshold": 9 } });
+    assert_eq!(smallest, hash(json!({ "image": "i", "failover": moves })), "the operator's own business");
 }
 
 /// A client finds the port by what the master says of it, so the Services carry that very number.
@@ -132,6 +136,22 @@ fn both_services_and_the_container_carry_the_heartbeat_port() {
     {
         assert!(container["args"].as_array().expect("arguments").contains(&json!(flag)), "{flag}");
     }
+}
+
+/// Case 41 of the field: a budget over a set of one, or one that nobody moves the role for, makes a drain hang.
+#[test]
+fn a_budget_is_made_only_where_the_role_moves_ahead_of_a_drain() {
+    for (replicas, moves, wanted) in [(1, true, false), (2, true, true), (3, true, true), (2, false, false)] {
+        let desired = build(&master(&json!({ "image": "i", "replicas": replicas })), moves);
+        let made = desired.objects.iter().any(|object| object.kind == Kind::PodDisruptionBudget);
+        assert_eq!((made, desired.unwanted.is_empty()), (wanted, wanted), "{replicas} {moves}");
+    }
+    let spec = content(&smallest(), Kind::PodDisruptionBudget)["spec"].clone();
+    assert_eq!(
+        (&spec["minAvailable"], &spec["unhealthyPodEvictionPolicy"]),
+        (&json!(1), &json!("AlwaysAllow"))
+    );
+    assert_eq!(spec["selector"]["matchLabels"], json!(selector(&smallest())), "by instance, not by role");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What is said about a resource.
 
-use super::{Hold, LeaseState, Observed, Presence, REDUNDANCY_GRACE, roll::Roll};
+use super::{Hold, LeaseState, Observed, Presence, REDUNDANCY_GRACE, moves, roll::Roll};
 use mooncake_crds::{ConditionStatus, ConditionType, Reason};
 
 /// A condition without its times.
@@ -22,16 +22,17 @@ impl Finding {
     pub(super) fn is_settled(&self) -> bool {
         match self.reason.condition() {
             ConditionType::Available => self.reason.status() == ConditionStatus::True,
-            ConditionType::Progressing | ConditionType::Degraded => {
+            ConditionType::Progressing | ConditionType::Degraded | ConditionType::FailoverBlocked => {
                 self.reason.status() != ConditionStatus::True
             }
         }
     }
 }
 
-pub(super) fn find(seen: &Observed, roll: &Roll) -> Vec<Finding> {
-    let degraded = degraded(seen, roll);
-    vec![available(seen), progressing(seen, roll, &degraded), degraded]
+/// `leaving`: why the node of the active is about to go, when no move is under way for it.
+pub(super) fn find(seen: &Observed, roll: &Roll, leaving: Option<&str>) -> Vec<Finding> {
+    let degraded = degraded(seen, roll, leaving);
+    vec![available(seen), progressing(seen, roll, &degraded), degraded, moves::blocked(seen)]
 }
 
 fn available(seen: &Observed) -> Finding {
@@ -68,7 +69,7 @@ fn available(seen: &Observed) -> Finding {
     }
 }
 
-fn degraded(seen: &Observed, roll: &Roll) -> Finding {
+fn degraded(seen: &Observed, roll: &Roll, leaving: Option<&str>) -> Finding {
     if !seen.invalid.is_empty() {
         return Finding::new(Reason::InvalidSpec, seen.invalid.join("; "));
     }
@@ -94,12 +95,18 @@ fn degraded(seen: &Observed, roll: &Roll) -> Finding {
     if let Some(error) = &seen.last_error {
         return Finding::new(Reason::ApplyFailed, error.clone());
     }
+    if let Some(finding) = active_fails(seen) {
+        return finding;
+    }
     let failed: Vec<String> = seen
         .others()
         .filter_map(|pod| pod.problem().map(|problem| format!("{}: {problem}", pod.id.name)))
         .collect();
     if !failed.is_empty() {
         return Finding::new(Reason::StandbyFailed, failed.join(", "));
+    }
+    if let Some(why) = leaving {
+        return Finding::new(Reason::ActiveNodeLeaving, why);
     }
     let away: Vec<&str> = seen
         .others()
@@ -113,9 +120,29 @@ fn degraded(seen: &Observed, roll: &Roll) -> Finding {
     Finding::new(Reason::AsExpected, "nothing needs attention")
 }
 
+/// What the operator's own calls of the active say, beside what its kubelet says.
+fn active_fails(seen: &Observed) -> Option<Finding> {
+    let active = seen.active()?;
+    active.health.failed_for()?;
+    let name = &active.id.name;
+    Some(if seen.is_cut_off() && active.ready {
+        Finding::new(Reason::OperatorCutOff, "no master answers the operator")
+    } else if active.ready {
+        Finding::new(Reason::HealthCheckFailing, format!("HealthCheck of {name} fails, but its pod is Ready"))
+    } else {
+        Finding::new(Reason::ActiveBlocked, format!("{name} is not Ready, and HealthCheck fails"))
+    })
+}
+
 fn progressing(seen: &Observed, roll: &Roll, degraded: &Finding) -> Finding {
     if seen.paused {
         return Finding::new(Reason::Paused, "spec.paused is set");
+    }
+    if let Some(moving) = &seen.moving {
+        let plan = &moving.plan;
+        let (kind, from, to) = (plan.kind.as_str(), &plan.from.pod, &plan.to.pod);
+        let text = format!("{kind}: from {from} to {to} ({})", plan.phase.as_str());
+        return Finding::new(Reason::Moving, text);
     }
     let blocked = matches!(
         degraded.reason,
@@ -136,7 +163,8 @@ fn progressing(seen: &Observed, roll: &Roll, degraded: &Finding) -> Finding {
     if let Some(progress) = &roll.progress {
         return Finding::new(Reason::RollingOut, progress.clone());
     }
-    if seen.objects.iter().any(|object| matches!(object.presence, Presence::Drifted(_))) {
+    let drifts = |presence: &Presence| matches!(presence, Presence::Drifted(_) | Presence::Unwanted(_));
+    if seen.objects.iter().any(|object| drifts(&object.presence)) {
         return Finding::new(Reason::RollingOut, "the objects are being brought to the spec");
     }
     let present = seen.pods.iter().filter(|pod| pod.ordinal < seen.replicas && !pod.terminating).count();

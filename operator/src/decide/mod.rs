@@ -1,17 +1,21 @@
 //! From what was observed to what is done: a pure function.
 //!
-//! Two rules hold for every list of actions, whatever was observed (property tests in `model.rs`):
+//! These rules hold for every list of actions, whatever was observed (property tests in `model.rs`):
 //! - never two pods with the leader label: the label is put on a pod only if no other pod carries it;
 //! - a roll never deletes the active while another master could be replaced first, and never deletes a second pod
-//!   while the last one is not standing by again.
+//!   while the last one is not standing by again;
+//! - an active is fenced only while another master stands by, and never by an operator that reaches no master;
+//! - nothing is done for a move that does not stand on status.
 
 mod conditions;
 mod label;
+pub mod moves;
 mod roll;
 mod types;
 
 pub use conditions::Finding;
 pub use label::{Disagreement, disagreement};
+pub use moves::{FailoverRules, MoveKind, Moving, Outcome, Party, PastFailover, PastMove, Phase, Plan, Step};
 pub use types::*;
 
 use crate::build::Kind;
@@ -24,6 +28,8 @@ pub const PROGRESS_DEADLINE: Duration = Duration::from_secs(120);
 /// How long a standby may be away before the redundancy counts as lost: a restart is not worth a condition.
 pub const REDUNDANCY_GRACE: Duration = Duration::from_secs(15);
 
+/// Time to the next pass after status was given a new phase of a move, which is then carried out.
+const AT_ONCE: Duration = Duration::from_millis(20);
 /// Time to the next pass while something is under way.
 const SOON: Duration = Duration::from_secs(1);
 /// Time to the next pass when nothing is: standbys are asked how they are.
@@ -54,6 +60,29 @@ pub enum Action {
         /// Why.
         why: Why,
     },
+    /// Delete the pod with that uid, whatever else has changed about it: its process releases the Lease.
+    Fence {
+        /// Name of the pod.
+        pod: String,
+        /// Its uid.
+        uid: String,
+    },
+    /// Ask the holder of the Lease to release it for a process, or no longer to.
+    Designate {
+        /// Uid of the Lease.
+        uid: String,
+        /// Resource version of the Lease when it was read.
+        resource_version: String,
+        /// Incarnation id of the successor.
+        successor: Option<String>,
+    },
+    /// Delete our object of that kind, which is no longer wanted.
+    Remove {
+        /// Its kind.
+        kind: Kind,
+        /// Its uid.
+        uid: String,
+    },
 }
 
 /// Why a pod is deleted.
@@ -72,6 +101,8 @@ pub enum Why {
 pub struct Decision {
     /// In the order in which they are carried out; the first that fails ends the pass.
     pub actions: Vec<Action>,
+    /// What changes about a move on status.
+    pub step: Step,
     /// One for each condition type.
     pub conditions: Vec<Finding>,
     /// When to look again if nothing happens.
@@ -81,14 +112,23 @@ pub struct Decision {
 /// Decides.
 pub fn decide(seen: &Observed) -> Decision {
     let mut actions = Vec::new();
-    let objects_stand = seen.objects.iter().all(|object| object.presence == Presence::Current);
+    // The budget is for drains; nothing else waits for it.
+    let objects_stand = seen
+        .objects
+        .iter()
+        .all(|object| object.presence == Presence::Current || object.kind == Kind::PodDisruptionBudget);
     let foreign = seen.objects.iter().any(|object| matches!(object.presence, Presence::Foreign(_)))
         || matches!(seen.lease, LeaseState::Foreign(_));
     let steering = !seen.paused && !seen.deleting;
     let building = steering && !foreign && seen.invalid.is_empty();
+    let roll = roll::plan(seen);
 
-    // The label first: it says where clients go, and a refused object must not keep it wrong.
-    if steering {
+    // Who serves comes first, and then the label, which says where clients go: a refused object must not stand in the
+    // way of either.
+    let moves = steering.then(|| moves::plan(seen, &roll, building && objects_stand));
+    let step = moves.as_ref().map_or(Step::Keep, |moves| moves.step.clone());
+    if let Some(moves) = &moves {
+        actions.extend(moves.actions.iter().cloned());
         label::correct(seen, &mut actions);
     }
     if building {
@@ -104,21 +144,51 @@ pub fn decide(seen: &Observed) -> Decision {
             LeaseState::Present(_) | LeaseState::Foreign(_) => {}
         }
         for object in &seen.objects {
-            if matches!(object.presence, Presence::Missing | Presence::Drifted(_)) {
-                actions.push(Action::Apply(object.kind));
+            match &object.presence {
+                Presence::Missing | Presence::Drifted(_) => actions.push(Action::Apply(object.kind)),
+                Presence::Unwanted(uid) => {
+                    actions.push(Action::Remove { kind: object.kind, uid: uid.clone() });
+                }
+                Presence::Current | Presence::Foreign(_) => {}
             }
         }
     }
-    let roll = roll::plan(seen);
-    if let (true, true, Some((pod, why))) = (building, objects_stand, &roll.delete) {
+    let moving = seen.moving.is_some() || step != Step::Keep;
+    if let (true, true, Some((pod, why))) = (building, objects_stand, &roll.delete)
+        && may_delete(seen, pod, *why, moving)
+    {
         actions.push(Action::DeletePod { pod: pod.clone(), why: *why });
     }
 
-    let conditions = conditions::find(seen, &roll);
+    let leaving = moves.and_then(|moves| moves.leaving);
+    let conditions = conditions::find(seen, &roll, leaving.as_deref());
     let quiet = actions.is_empty()
+        && !moving
         && disagreement(seen).is_none()
         && (!steering || conditions.iter().all(Finding::is_settled));
-    Decision { actions, conditions, again: if quiet { LATER } else { SOON } }
+    let again = match (&step, quiet) {
+        (Step::Keep, true) => LATER,
+        (Step::Keep, false) => SOON,
+        _ => AT_ONCE,
+    };
+    Decision { actions, step, conditions, again }
+}
+
+/// While the role moves, only what is broken and has no part in it is replaced. An active of an older template is
+/// deleted only if there is nobody whom it could hand the role over to.
+fn may_delete(seen: &Observed, pod: &PodRef, why: Why, moving: bool) -> bool {
+    let party = seen
+        .moving
+        .as_ref()
+        .is_some_and(|moving| [&moving.plan.from, &moving.plan.to].iter().any(|party| party.uid == pod.uid));
+    match why {
+        Why::Heal => !party,
+        Why::RollStandby => !moving,
+        Why::RollActive => {
+            let successor = seen.active().and_then(|active| moves::candidate(seen, active, true));
+            !moving && successor.is_none()
+        }
+    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,13 @@ pub(super) struct Roll {
     pub(super) progress: Option<String>,
 }
 
+impl Roll {
+    /// The active is all that is left to replace.
+    pub(super) fn replaces_active(&self) -> bool {
+        matches!(self.delete, Some((_, Why::RollActive)))
+    }
+}
+
 pub(super) fn plan(seen: &Observed) -> Roll {
     let outdated: Vec<&Pod> =
         seen.pods.iter().filter(|pod| pod.ordinal < seen.replicas && seen.outdated(pod)).collect();

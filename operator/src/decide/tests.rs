@@ -18,7 +18,19 @@ pub(super) fn pod(ordinal: i32) -> Pod {
         running: true,
         failure: None,
         says: Says::Standby,
+        incarnation: Some(format!("incarnation-{ordinal}")),
         idle_for: Duration::ZERO,
+        not_ready_for: Duration::ZERO,
+        health: Health::Unknown,
+        node: Some(Node { name: format!("node-{ordinal}"), ready: true, leaving: None }),
+    }
+}
+
+pub(super) fn rules() -> FailoverRules {
+    FailoverRules {
+        blocked_after: Duration::from_secs(30),
+        cooldown: Duration::from_secs(60),
+        not_ready_after: Duration::from_secs(30),
     }
 }
 
@@ -36,6 +48,7 @@ pub(super) fn held_by(ordinal: i32) -> LeaseState {
         hold: Hold::Fresh,
         epoch: 3,
         duration_seconds: Some(5),
+        designated: None,
     })
 }
 
@@ -45,6 +58,7 @@ fn settled() -> Observed {
     active.labelled = true;
     active.ready = true;
     active.says = Says::Leader;
+    active.health = Health::Ok;
     Observed {
         deleting: false,
         paused: false,
@@ -62,25 +76,39 @@ fn settled() -> Observed {
         any_pod: true,
         disagreed_for: Duration::ZERO,
         last_error: None,
+        failover: rules(),
+        moving: None,
+        last_move: None,
+        last_failover: None,
+        unserved_for: Duration::ZERO,
+        routed: None,
     }
 }
 
-fn with(change: impl FnOnce(&mut Observed)) -> Observed {
+pub(super) fn with(change: impl FnOnce(&mut Observed)) -> Observed {
     let mut seen = settled();
     change(&mut seen);
     seen
 }
 
-fn lease(seen: &mut Observed) -> &mut Lease {
+pub(super) fn lease(seen: &mut Observed) -> &mut Lease {
     match &mut seen.lease {
         LeaseState::Present(lease) => lease,
         other => panic!("{other:?}"),
     }
 }
 
-fn reasons(seen: &Observed) -> [Reason; 3] {
+pub(super) fn reasons(seen: &Observed) -> [Reason; 3] {
     let conditions = decide(seen).conditions;
     [conditions[0].reason, conditions[1].reason, conditions[2].reason]
+}
+
+/// What a hand-over begins with.
+fn handed_over(seen: &Observed) -> Option<(MoveKind, String)> {
+    match decide(seen).step {
+        Step::Begin(plan) if plan.phase == Phase::HandingOver => Some((plan.kind, plan.to.pod)),
+        _ => None,
+    }
 }
 
 fn deleted(seen: &Observed) -> Vec<(String, Why)> {
@@ -257,8 +285,13 @@ fn a_roll_replaces_standbys_first_and_the_active_last() {
     assert_eq!(deleted(&starting), []);
     assert_eq!(reasons(&starting)[1], Reason::RollingOut);
 
-    let standby_is_new = with(|seen| outdated(seen, &[0]));
+    // The active hands over, and is deleted as it stands only if there is nobody that can be named.
+    let mut standby_is_new = with(|seen| outdated(seen, &[0]));
+    assert_eq!(deleted(&standby_is_new), []);
+    assert_eq!(handed_over(&standby_is_new), Some((MoveKind::Roll, "m-1".to_owned())));
+    standby_is_new.pods[1].incarnation = None;
     assert_eq!(deleted(&standby_is_new), [("m-0".to_owned(), Why::RollActive)]);
+    assert_eq!(handed_over(&standby_is_new), None);
 }
 
 #[test]

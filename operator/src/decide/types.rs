@@ -1,5 +1,6 @@
 //! What was observed, in plain values: no Kubernetes types, no clock, no client.
 
+use super::moves::{FailoverRules, Moving, PastFailover, PastMove};
 use crate::build::Kind;
 use std::time::Duration;
 
@@ -33,6 +34,18 @@ pub struct Observed {
     pub disagreed_for: Duration,
     /// What the API server said when the last pass could not carry out an action.
     pub last_error: Option<String>,
+    /// When the role is moved.
+    pub failover: FailoverRules,
+    /// The move that is under way, as it stands on status.
+    pub moving: Option<Moving>,
+    /// The last move that came to an end.
+    pub last_move: Option<PastMove>,
+    /// The last failover of an active that was blocked or not Ready.
+    pub last_failover: Option<PastFailover>,
+    /// How long no pod has been both the holder of the Lease and Ready.
+    pub unserved_for: Duration,
+    /// Uids of the pods that the Service routes to; `None`: not read, or not readable.
+    pub routed: Option<Vec<String>>,
 }
 
 /// An object that is wanted.
@@ -57,6 +70,8 @@ pub enum Presence {
     Drifted(String),
     /// Somebody else's; says whose.
     Foreign(String),
+    /// Ours, and no longer wanted. Bears its uid.
+    Unwanted(String),
 }
 
 /// The Lease.
@@ -87,6 +102,8 @@ pub struct Lease {
     pub epoch: i64,
     /// `leaseDurationSeconds`.
     pub duration_seconds: Option<i32>,
+    /// Incarnation id of the process that the holder is asked to hand over to.
+    pub designated: Option<String>,
 }
 
 /// Whether a holder holds.
@@ -146,8 +163,64 @@ pub struct Pod {
     pub failure: Option<String>,
     /// What the master says of itself.
     pub says: Says,
+    /// Id of its process, if it has said it.
+    pub incarnation: Option<String>,
     /// How long it has neither served nor stood by.
     pub idle_for: Duration,
+    /// How long the kubelet has not said that it is Ready.
+    pub not_ready_for: Duration,
+    /// What the operator's own HealthCheck says; asked of the active only.
+    pub health: Health,
+    /// Its node; `None` before it has one, and where nodes may not be read.
+    pub node: Option<Node>,
+}
+
+/// What the operator's own HealthCheck of a master says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Health {
+    /// Not asked, or not answered for yet.
+    #[default]
+    Unknown,
+    /// The last call was answered ok in time.
+    Ok,
+    /// Some calls in a row have failed, fewer than it takes.
+    Failing(String),
+    /// As many calls in a row have failed as it takes.
+    Failed {
+        /// Since when.
+        lasts: Duration,
+        /// What the last one came to.
+        what: String,
+    },
+}
+
+impl Health {
+    /// For how long this path has counted as failed.
+    pub(super) fn failed_for(&self) -> Option<Duration> {
+        match self {
+            Health::Failed { lasts, .. } => Some(*lasts),
+            Health::Unknown | Health::Ok | Health::Failing(_) => None,
+        }
+    }
+
+    /// What the last call came to, if that was a failure.
+    pub(super) fn what(&self) -> Option<&str> {
+        match self {
+            Health::Failing(what) | Health::Failed { what, .. } => Some(what),
+            Health::Unknown | Health::Ok => None,
+        }
+    }
+}
+
+/// The node of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its kubelet reports, and well.
+    pub ready: bool,
+    /// Why it is about to go, or takes no new pods; `None` if it stays.
+    pub leaving: Option<String>,
 }
 
 /// What a master says of itself.
@@ -172,6 +245,11 @@ impl Observed {
         }
     }
 
+    /// The holder, while it holds and its pod is there.
+    pub(crate) fn active_holder(&self) -> Option<&Holder> {
+        self.fresh_holder().filter(|_| self.active().is_some())
+    }
+
     /// The pod of the holder, while it holds. By uid: a pod with the same name may be another one by now.
     pub(crate) fn active(&self) -> Option<&Pod> {
         let holder = self.fresh_holder()?;
@@ -187,6 +265,12 @@ impl Observed {
             .filter(move |pod| Some(&pod.id.uid) != active.as_ref())
     }
 
+    /// The operator reaches none of the masters that run.
+    pub(super) fn is_cut_off(&self) -> bool {
+        let mut running = self.pods.iter().filter(|pod| pod.running && !pod.terminating).peekable();
+        running.peek().is_some() && running.all(|pod| pod.says == Says::Nothing)
+    }
+
     pub(super) fn outdated(&self, pod: &Pod) -> bool {
         pod.template_hash.as_ref() != Some(&self.template_hash)
     }
@@ -196,6 +280,11 @@ impl Pod {
     /// It stands by and would take over.
     pub(crate) fn stands_by(&self) -> bool {
         self.running && !self.terminating && self.says == Says::Standby
+    }
+
+    /// It would take over, and nothing that is known of its node speaks against it.
+    pub(super) fn is_candidate(&self) -> bool {
+        self.stands_by() && self.node.as_ref().is_none_or(|node| node.ready && node.leaving.is_none())
     }
 
     /// It runs and says that it leads.

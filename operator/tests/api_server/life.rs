@@ -4,10 +4,14 @@ use super::{get, reason};
 use crate::support::{
     eventually, master, masters,
     oracle::Oracle,
-    server::{Server, Who, create},
-    world::World,
+    server::{Server, Who, create, free_ports},
+    world::{Ports, World, node_name},
 };
-use k8s_openapi::api::{core::v1::Pod, events::v1::Event};
+use k8s_openapi::api::{
+    core::v1::{Node, Pod},
+    events::v1::Event,
+    policy::v1::PodDisruptionBudget,
+};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
@@ -15,7 +19,7 @@ use kube::{
 use mooncake_crds::{MooncakeMaster, names};
 use mooncake_operator::{controller, server::Ready};
 use serde_json::{Value, json};
-use std::{net::Ipv4Addr, time::Duration};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 const NS: &str = "life";
@@ -91,15 +95,14 @@ pub(crate) async fn a_pair_lives_through_changes_and_faults(server: &Server) {
     let (stop, ready) = (CancellationToken::new(), Ready::default());
     let operator = tokio::spawn(controller::run(context.clone(), Some(NS), ready, stop.clone()));
 
-    let port = {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        listener.local_addr().expect("an address").port()
-    };
-    let world = World::start(&admin, NS, "m", port, 0);
+    let [rpc, metrics] = free_ports::<2>();
+    let world = World::start(&admin, NS, "m", Ports { rpc, metrics }, 0);
     let life = Life { admin: admin.clone(), world };
     let oracle = Oracle::start(&admin, NS);
-    let spec = json!({ "ports": { "metrics": port },
-        "failover": { "leaseDuration": "1s", "renewDeadline": "500ms", "retryPeriod": "200ms" } });
+    let spec = json!({ "ports": { "rpc": rpc, "metrics": metrics },
+        "failover": { "leaseDuration": "1s", "renewDeadline": "500ms", "retryPeriod": "200ms",
+            "blockedAfter": "2s", "notReadyAfter": "5s", "cooldown": "10s",
+            "healthCheck": { "period": "500ms", "timeout": "500ms", "failureThreshold": 3 } } });
     create(&admin, &master(NS, "m", &spec)).await.expect("a good resource");
 
     let first = life.settled().await;
@@ -113,6 +116,11 @@ pub(crate) async fn a_pair_lives_through_changes_and_faults(server: &Server) {
     a_bad_image_stops_at_the_standby_and_a_revert_heals(&life, &rolled).await;
     a_crashed_active_is_replaced(&life, &rolled).await;
     a_deleted_active_is_replaced(&life).await;
+    a_failed_call_moves_nothing_and_is_told(&life).await;
+    a_blocked_active_is_fenced(&life, &oracle).await;
+    an_active_that_is_not_ready_hands_over(&life, &oracle).await;
+    a_cordoned_node_makes_its_active_hand_over(&life, &oracle).await;
+    a_single_master_has_no_budget(&life).await;
     oracle.verdict();
     drop(oracle);
     wrong_labels_are_corrected(&life).await;
@@ -124,7 +132,16 @@ pub(crate) async fn a_pair_lives_through_changes_and_faults(server: &Server) {
         .iter()
         .filter_map(|e| e.reason.clone())
         .collect();
-    for expected in ["ActiveChanged", "RollingOut", "PodReplaced", "StandbyFailed", "LeaderLabelCorrected"] {
+    for expected in [
+        "ActiveChanged",
+        "RollingOut",
+        "PodReplaced",
+        "StandbyFailed",
+        "LeaderLabelCorrected",
+        "HealthCheckRecovered",
+        "RoleMoving",
+        "RoleMoved",
+    ] {
         assert!(said.iter().any(|reason| reason == expected), "{expected} is not among {said:?}");
     }
 
@@ -231,6 +248,108 @@ async fn a_deleted_active_is_replaced(life: &Life) {
     })
     .await;
     life.settled().await;
+}
+
+fn uid_of(pods: &[Pod], name: &str) -> String {
+    let pod = pods.iter().find(|pod| pod.name_any() == name).expect("the pod");
+    pod.uid().expect("a uid")
+}
+
+impl Life {
+    /// Waits until the role has moved from the active of `before` to its standby, by a move of that kind.
+    async fn moved(&self, before: &MooncakeMaster, kind: &str) -> MooncakeMaster {
+        let after = eventually(&format!("a move: {kind}"), LIMIT * 2, async || {
+            let seen = get(&self.admin, NS, "m").await;
+            let status = seen.status.clone().unwrap_or_default();
+            let last = status.last_move.as_ref().map(|last| (last.kind.as_str(), last.outcome.as_str()));
+            if last == Some((kind, "Moved")) && status.move_.is_none() && epoch(&seen) > epoch(before) {
+                Ok(seen)
+            } else {
+                Err(format!("{:?} {:?} {:?}", status.move_, status.last_move, status.conditions))
+            }
+        })
+        .await;
+        assert_eq!(active(&after), standby(before));
+        let message = after.status.clone().expect("status").last_move.expect("a move").message;
+        assert!(message.contains("The index was not carried over"), "{message}");
+        after
+    }
+}
+
+async fn a_failed_call_moves_nothing_and_is_told(life: &Life) {
+    let before = life.settled().await;
+    let uid = uid_of(&life.pods().await, &active(&before));
+    let answers = life.world.blocked_answers();
+    life.world.block(&uid, true);
+    let events: Api<Event> = Api::namespaced(life.admin.clone(), NS);
+    eventually("a call fails", LIMIT, async || {
+        if life.world.blocked_answers() > answers { Ok(()) } else { Err("none") }.map_err(str::to_owned)
+    })
+    .await;
+    life.world.block(&uid, false);
+    let after = life.settled().await;
+    assert_eq!((active(&after), epoch(&after)), (active(&before), epoch(&before)));
+    eventually("it is told", LIMIT, async || {
+        let said = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let told = said.iter().find(|event| event.reason.as_deref() == Some("HealthCheckRecovered"));
+        let note = told.and_then(|event| event.note.clone()).unwrap_or_default();
+        if note.contains("shard 7 is blocked") { Ok(()) } else { Err(note) }
+    })
+    .await;
+}
+
+async fn a_blocked_active_is_fenced(life: &Life, oracle: &Oracle) {
+    let before = life.settled().await;
+    let deleted = oracle.verdict().len();
+    life.world.block(&uid_of(&life.pods().await, &active(&before)), true);
+    let after = life.moved(&before, "Blocked").await;
+    assert_eq!(oracle.verdict()[deleted..], [active(&before)], "the blocked one, once");
+    assert!(after.status.expect("status").last_failover.is_some());
+    life.settled().await;
+}
+
+async fn an_active_that_is_not_ready_hands_over(life: &Life, oracle: &Oracle) {
+    let before = life.settled().await;
+    let deleted = oracle.verdict().len();
+    let uid = uid_of(&life.pods().await, &active(&before));
+    life.world.unready(&uid, true);
+    life.moved(&before, "NotReady").await;
+    life.world.unready(&uid, false);
+    assert_eq!(oracle.verdict()[deleted..], [] as [String; 0], "nothing by force");
+    life.settled().await;
+}
+
+async fn a_cordoned_node_makes_its_active_hand_over(life: &Life, oracle: &Oracle) {
+    let before = life.settled().await;
+    let deleted = oracle.verdict().len();
+    let nodes: Api<Node> = Api::all(life.admin.clone());
+    let ordinal = names::ordinal("m", &active(&before)).expect("an ordinal");
+    let cordon = async |is: bool| {
+        let patch = json!({ "spec": { "unschedulable": is } });
+        nodes
+            .patch(&node_name(NS, ordinal), &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .expect("a node")
+    };
+    cordon(true).await;
+    life.moved(&before, "NodeDrain").await;
+    assert_eq!(oracle.verdict()[deleted..], [] as [String; 0], "nothing by force");
+    cordon(false).await;
+    life.settled().await;
+}
+
+/// Case 41 of the field: with a budget the drain of the only master would hang.
+async fn a_single_master_has_no_budget(life: &Life) {
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(life.admin.clone(), NS);
+    for (replicas, wanted) in [(1, false), (2, true)] {
+        life.change(json!({ "replicas": replicas })).await;
+        life.settled().await;
+        eventually("the budget follows", LIMIT, async || {
+            let found = budgets.get_opt("m").await.map_err(|error| error.to_string())?;
+            if found.is_some() == wanted { Ok(()) } else { Err(format!("{found:?}")) }
+        })
+        .await;
+    }
 }
 
 async fn wrong_labels_are_corrected(life: &Life) {

@@ -1,5 +1,6 @@
 //! What the tests against a real API server share.
 
+pub(crate) mod health;
 pub(crate) mod oracle;
 pub(crate) mod server;
 pub(crate) mod world;

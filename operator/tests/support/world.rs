@@ -1,10 +1,12 @@
 //! What the API server alone does not do: a StatefulSet controller, kubelets, and masters that elect their active.
 //!
-//! The masters are as simple as can be: one HTTP page and a Lease that they hold by the record's own rules. A pod whose
-//! image is `bad` never starts.
+//! The masters are as simple as can be: one HTTP page, a HealthCheck, and a Lease that they hold by the record's own
+//! rules, handing it over when they are asked to. A pod whose image is `bad` never starts. Each ordinal has a node of its
+//! own.
 
+use super::health;
 use axum::{Router, routing::get};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{core::v1::Pod, discovery::v1::EndpointSlice};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -20,7 +22,7 @@ use std::{
     net::Ipv4Addr,
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -30,6 +32,7 @@ use tokio::{task::JoinHandle, time::Instant};
 pub(crate) struct World {
     task: JoinHandle<()>,
     faults: Arc<Mutex<Faults>>,
+    blocked_answers: Arc<AtomicUsize>,
 }
 
 /// What a test does to the masters.
@@ -37,6 +40,10 @@ pub(crate) struct World {
 struct Faults {
     /// Uids of pods whose process is dead.
     dead: BTreeSet<String>,
+    /// Uids of pods whose process serves nothing and says so.
+    blocked: BTreeSet<String>,
+    /// Uids of pods of which the kubelet says that they are not Ready.
+    unready: BTreeSet<String>,
 }
 
 impl Drop for World {
@@ -48,14 +55,25 @@ impl Drop for World {
 /// A master's process.
 struct Process {
     page: JoinHandle<()>,
+    health: JoinHandle<()>,
     state: Arc<AtomicU8>,
+    blocked: Arc<AtomicBool>,
     ip: Ipv4Addr,
+    incarnation: String,
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         self.page.abort();
+        self.health.abort();
     }
+}
+
+/// Ports of every master of a world.
+#[derive(Clone, Copy)]
+pub(crate) struct Ports {
+    pub(crate) rpc: u16,
+    pub(crate) metrics: u16,
 }
 
 const STANDBY: u8 = 0;
@@ -65,8 +83,11 @@ struct Node {
     client: Client,
     namespace: String,
     name: String,
-    port: u16,
+    ports: Ports,
     faults: Arc<Mutex<Faults>>,
+    blocked_answers: Arc<AtomicUsize>,
+    /// The endpoints as last written.
+    routed: Option<Value>,
     processes: BTreeMap<String, Process>,
     next_ip: u8,
     /// The Lease as last seen, and since when it has been so.
@@ -77,14 +98,17 @@ struct Node {
 impl World {
     /// Starts the nodes for one resource. Each master's page is on an address of its own, all on the same port.
     /// `subnet` keeps the addresses of two worlds apart.
-    pub(crate) fn start(client: &Client, namespace: &str, name: &str, port: u16, subnet: u8) -> World {
+    pub(crate) fn start(client: &Client, namespace: &str, name: &str, ports: Ports, subnet: u8) -> World {
         let faults: Arc<Mutex<Faults>> = Arc::default();
+        let blocked_answers: Arc<AtomicUsize> = Arc::default();
         let mut node = Node {
             client: client.clone(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            port,
+            ports,
             faults: Arc::clone(&faults),
+            routed: None,
+            blocked_answers: Arc::clone(&blocked_answers),
             processes: BTreeMap::new(),
             next_ip: subnet,
             lease: None,
@@ -99,12 +123,37 @@ impl World {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         });
-        World { task, faults }
+        World { task, faults, blocked_answers }
     }
 
     /// Ends the process of that pod, without a word to anybody.
     pub(crate) fn kill(&self, uid: &str) {
         self.faults.lock().dead.insert(uid.to_owned());
+    }
+
+    /// From now on the process of that pod serves nothing, or serves again.
+    pub(crate) fn block(&self, uid: &str, is_blocked: bool) {
+        let mut faults = self.faults.lock();
+        if is_blocked {
+            faults.blocked.insert(uid.to_owned())
+        } else {
+            faults.blocked.remove(uid)
+        };
+    }
+
+    /// From now on the kubelet says of that pod that it is not Ready, or says the truth again.
+    pub(crate) fn unready(&self, uid: &str, is_unready: bool) {
+        let mut faults = self.faults.lock();
+        if is_unready {
+            faults.unready.insert(uid.to_owned())
+        } else {
+            faults.unready.remove(uid)
+        };
+    }
+
+    /// How many calls were answered by masters that are blocked.
+    pub(crate) fn blocked_answers(&self) -> usize {
+        self.blocked_answers.load(Ordering::Relaxed)
     }
 
     /// The process of that pod starts anew.
@@ -119,7 +168,45 @@ impl Node {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
         let pods = pods.list(&ListParams::default()).await?.items;
         self.kubelet(&pods).await?;
+        self.endpoints(&pods).await?;
         self.election(&pods).await
+    }
+
+    /// What the Service selects, and is Ready.
+    async fn endpoints(&mut self, pods: &[Pod]) -> Result<(), kube::Error> {
+        let is_ready = |pod: &Pod| {
+            let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        };
+        let endpoints: Vec<Value> = pods
+            .iter()
+            .filter(|pod| pod.labels().contains_key(names::LABEL_ROLE) && is_ready(pod))
+            .filter_map(|pod| {
+                let ip = self.processes.get(&pod.uid()?)?.ip;
+                Some(json!({ "addresses": [ip.to_string()], "conditions": { "ready": true },
+                    "targetRef": { "kind": "Pod", "name": pod.name_any(), "uid": pod.uid() } }))
+            })
+            .collect();
+        let slice = json!({ "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": { "name": self.name, "labels": { "kubernetes.io/service-name": self.name } },
+            "endpoints": endpoints });
+        if self.routed.as_ref() != Some(&slice) {
+            let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &self.namespace);
+            api.patch(&self.name, &PatchParams::apply("world").force(), &Patch::Apply(&slice)).await?;
+            self.routed = Some(slice);
+        }
+        Ok(())
+    }
+
+    /// The node of that ordinal; it is there, and well.
+    async fn node(&self, ordinal: i64) -> Result<String, kube::Error> {
+        let name = node_name(&self.namespace, ordinal as i32);
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } });
+        super::server::apply(&self.client, &node).await;
+        let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
+        let status = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
+        api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await?;
+        Ok(name)
     }
 
     /// Creates missing pods from the present template, deletes those beyond the replicas.
@@ -136,6 +223,7 @@ impl Node {
             }
             let mut pod = set.data["spec"]["template"].clone();
             pod["metadata"]["name"] = json!(name);
+            pod["spec"]["nodeName"] = json!(self.node(ordinal).await?);
             pod["metadata"]["ownerReferences"] = json!([{ "apiVersion": "apps/v1", "kind": "StatefulSet",
                 "name": self.name, "uid": set.uid(), "controller": true }]);
             pods.create(&PostParams::default(), &serde_json::from_value(pod).expect("a pod")).await?;
@@ -156,13 +244,22 @@ impl Node {
 
     /// Starts and ends processes, and reports on them.
     async fn kubelet(&mut self, pods: &[Pod]) -> Result<(), kube::Error> {
-        let dead = self.faults.lock().dead.clone();
+        let (dead, blocked, unready) = {
+            let faults = self.faults.lock();
+            (faults.dead.clone(), faults.blocked.clone(), faults.unready.clone())
+        };
         let alive =
             |uid: &String| pods.iter().any(|pod| pod.uid().as_ref() == Some(uid)) && !dead.contains(uid);
         self.processes.retain(|uid, _| alive(uid));
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
         for pod in pods {
             let uid = pod.uid().unwrap_or_default();
+            if pod.metadata.deletion_timestamp.is_some() {
+                // Its process has ended, and the object goes.
+                self.processes.remove(&uid);
+                api.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await?;
+                continue;
+            }
             let image =
                 pod.spec.as_ref().and_then(|spec| spec.containers[0].image.clone()).unwrap_or_default();
             let bad = image.contains("bad");
@@ -171,7 +268,12 @@ impl Node {
                 self.processes.insert(uid.clone(), process);
             }
             let process = self.processes.get(&uid);
-            let ready = process.is_some_and(|process| process.state.load(Ordering::Relaxed) == SERVING);
+            let is_blocked = blocked.contains(&uid);
+            let serves = process.is_some_and(|process| {
+                process.blocked.store(is_blocked, Ordering::Relaxed);
+                process.state.load(Ordering::Relaxed) == SERVING
+            });
+            let ready = serves && !is_blocked && !unready.contains(&uid);
             let state = match process {
                 Some(_) => json!({ "running": {} }),
                 None if bad => json!({ "waiting": { "reason": "ImagePullBackOff" } }),
@@ -197,19 +299,27 @@ impl Node {
         self.next_ip += 1;
         let ip = Ipv4Addr::new(127, 0, 77, self.next_ip);
         let state = Arc::new(AtomicU8::new(STANDBY));
-        let shown = Arc::clone(&state);
+        let (shown, incarnation) = (Arc::clone(&state), format!("process-{}", self.next_ip));
+        let id = incarnation.clone();
         let page = Router::new().route(
             "/ha_status",
             get(move || async move {
-                if shown.load(Ordering::Relaxed) == SERVING { "serving" } else { "standby" }
+                let word = if shown.load(Ordering::Relaxed) == SERVING { "serving" } else { "standby" };
+                ([("mooncake-incarnation", id)], word)
             }),
         );
-        let listener = tokio::net::TcpListener::bind((ip, self.port)).await.expect("a loopback address");
+        let listener =
+            tokio::net::TcpListener::bind((ip, self.ports.metrics)).await.expect("a loopback address");
         let page = tokio::spawn(async move { axum::serve(listener, page).await.expect("a page") });
-        Process { page, state, ip }
+        let listener = tokio::net::TcpListener::bind((ip, self.ports.rpc)).await.expect("a loopback address");
+        let blocked = Arc::new(AtomicBool::new(false));
+        let health =
+            tokio::spawn(health::serve(listener, Arc::clone(&blocked), Arc::clone(&self.blocked_answers)));
+        Process { page, health, state, blocked, ip, incarnation }
     }
 
-    /// The holder renews; a pod that is going releases; a standby claims what is released or has run out.
+    /// The holder renews, or releases for whom it is asked to; a pod that is going releases; a standby claims what is
+    /// released or has run out.
     async fn election(&mut self, pods: &[Pod]) -> Result<(), kube::Error> {
         let leases: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), &self.namespace, &lease_resource());
@@ -222,9 +332,17 @@ impl Node {
         };
         self.lease = Some((record.clone(), since));
         let holder_runs = self.processes.contains_key(&record.pod_uid);
-        let holder_exists = pods.iter().any(|pod| pod.uid().as_ref() == Some(&record.pod_uid));
+        let stays = |pod: &&Pod| pod.metadata.deletion_timestamp.is_none();
+        let holder_exists = pods.iter().filter(stays).any(|pod| pod.uid().as_ref() == Some(&record.pod_uid));
         self.renewals += 1;
-        let next = if holder_runs && record.release.is_none() {
+        let successor = Some(&record.designated).filter(|id| !id.is_empty() && **id != record.incarnation);
+        let next = if let (true, None, Some(successor)) = (holder_runs, &record.release, successor) {
+            LeaseRecord {
+                release: Some(Release::For(successor.clone())),
+                designated: String::new(),
+                ..record.clone()
+            }
+        } else if holder_runs && record.release.is_none() {
             if since.elapsed() < Duration::from_millis(200) {
                 return Ok(());
             }
@@ -239,18 +357,25 @@ impl Node {
             } else {
                 // The one that has waited longest sees it first.
                 let waiting = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+                let run_out = since.elapsed() >= record.duration.unwrap_or(Duration::from_secs(1));
+                let may = |process: &Process| match &record.release {
+                    Some(Release::For(id)) => *id == process.incarnation || run_out,
+                    Some(Release::Anyone) | None => true,
+                };
                 let standby = waiting
-                    .filter_map(|pod| Some((self.processes.get(&pod.uid()?)?.ip, pod)))
-                    .min_by_key(|(ip, _)| *ip);
-                let (true, Some((ip, standby))) = (free, standby) else { return Ok(()) };
+                    .filter_map(|pod| Some((self.processes.get(&pod.uid()?)?, pod)))
+                    .filter(|(process, _)| may(process))
+                    .min_by_key(|(process, _)| process.ip);
+                let (true, Some((process, standby))) = (free, standby) else { return Ok(()) };
                 LeaseRecord {
-                    holder: format!("{ip}:50051"),
+                    holder: format!("{}:{}", process.ip, self.ports.rpc),
                     epoch: record.epoch + 1,
                     duration: Some(Duration::from_secs(1)),
                     renew_time: renew_time(self.renewals),
                     pod_name: standby.name_any(),
                     pod_uid: standby.uid().unwrap_or_default(),
-                    incarnation: format!("process-{}", self.renewals),
+                    incarnation: process.incarnation.clone(),
+                    designated: String::new(),
                     release: None,
                     ..record.clone()
                 }
@@ -287,6 +412,11 @@ impl Node {
         }
         Ok(())
     }
+}
+
+/// The node of the pod with that ordinal.
+pub(crate) fn node_name(namespace: &str, ordinal: i32) -> String {
+    format!("{namespace}-{ordinal}")
 }
 
 fn renew_time(count: u64) -> String {

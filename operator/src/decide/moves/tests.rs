@@ -1,0 +1,452 @@
+//! Tables: one situation, one expectation.
+
+use super::*;
+use crate::decide::{
+    Decision, Health, Node, Presence, Says, decide,
+    tests::{held_by, lease, pod, reasons, with},
+};
+use mooncake_crds::Reason;
+
+const LONG: Duration = Duration::from_secs(3600);
+
+fn failed(seconds: u64) -> Health {
+    Health::Failed { lasts: Duration::from_secs(seconds), what: "shard 7 is blocked".to_owned() }
+}
+
+/// The active is not Ready and fails, for that long each.
+fn block(seen: &mut Observed, kubelet: u64, own: u64) {
+    seen.pods[0].ready = false;
+    seen.pods[0].not_ready_for = Duration::from_secs(kubelet);
+    seen.pods[0].health = failed(own);
+    seen.unserved_for = Duration::from_secs(kubelet);
+}
+
+fn leave(seen: &mut Observed, index: usize) {
+    let node = Node { name: "n".to_owned(), ready: true, leaving: Some("node n is cordoned".to_owned()) };
+    seen.pods[index].node = Some(node);
+}
+
+fn begun(seen: &Observed) -> Option<(MoveKind, Phase, String)> {
+    match decide(seen).step {
+        Step::Begin(plan) => Some((plan.kind, plan.phase, plan.to.pod)),
+        Step::Keep => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn failover_blocked(seen: &Observed) -> Reason {
+    decide(seen).conditions[3].reason
+}
+
+/// The move that begins in that situation, as it then stands on status.
+fn under_way(seen: &mut Observed) {
+    let Step::Begin(plan) = decide(seen).step else { panic!("nothing begins: {seen:?}") };
+    seen.moving = Some(Moving { plan, phase_for: Duration::ZERO });
+}
+
+fn wait(seen: &mut Observed, time: Duration) {
+    seen.moving.as_mut().expect("a move").phase_for = time;
+}
+
+/// m-1 has claimed and serves; m-0 stands by again.
+fn taken_over(seen: &mut Observed) {
+    seen.lease = held_by(1);
+    lease(seen).epoch = 4;
+    seen.known_epoch = 4;
+    let (old, new) = seen.pods.split_at_mut(1);
+    std::mem::swap(&mut old[0].labelled, &mut new[0].labelled);
+    (old[0].says, new[0].says) = (Says::Standby, Says::Leader);
+    (old[0].ready, new[0].ready) = (false, true);
+    (old[0].health, new[0].health) = (Health::Unknown, Health::Ok);
+}
+
+fn advanced(decision: Decision) -> Plan {
+    match decision.step {
+        Step::Advance(plan) => plan,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn outcome(seen: &Observed) -> Option<Outcome> {
+    match decide(seen).step {
+        Step::End { outcome, .. } => Some(outcome),
+        _ => None,
+    }
+}
+
+fn fences(seen: &Observed) -> bool {
+    decide(seen).actions.iter().any(|action| matches!(action, Action::Fence { .. }))
+}
+
+#[test]
+fn a_blocked_active_is_fenced_when_both_paths_say_so_for_long_enough() {
+    type Change = fn(&mut Observed);
+    let expected = Some((MoveKind::Blocked, Phase::Fencing, "m-1".to_owned()));
+    let table: [(Change, bool); 13] = [
+        (|seen| block(seen, 30, 30), true),
+        (|seen| block(seen, 29, 60), false),
+        (|seen| block(seen, 60, 29), false),
+        // Only the operator's calls fail: it is the operator that is cut off.
+        (
+            |seen| {
+                block(seen, 60, 60);
+                seen.pods[0].ready = true;
+                seen.pods[0].not_ready_for = Duration::ZERO;
+            },
+            false,
+        ),
+        (
+            |seen| {
+                block(seen, 60, 60);
+                seen.pods.iter_mut().for_each(|pod| pod.says = Says::Nothing);
+            },
+            false,
+        ),
+        // A kubelet that does not report says nothing about the master.
+        (
+            |seen| {
+                block(seen, 60, 60);
+                seen.pods[0].node.as_mut().expect("a node").ready = false;
+            },
+            false,
+        ),
+        (
+            |seen| {
+                block(seen, 60, 60);
+                seen.pods[0].terminating = true;
+            },
+            false,
+        ),
+        (
+            |seen| {
+                block(seen, 60, 60);
+                lease(seen).hold = Hold::Expired;
+            },
+            false,
+        ),
+        (
+            |seen| {
+                block(seen, 60, 60);
+                seen.paused = true;
+            },
+            false,
+        ),
+        // Nodes may not be read.
+        (
+            |seen| {
+                block(seen, 60, 60);
+                seen.pods.iter_mut().for_each(|pod| pod.node = None);
+            },
+            true,
+        ),
+        // Neither a bad spec nor a stranger's object keeps the role where nobody serves.
+        (
+            |seen| {
+                block(seen, 60, 60);
+                seen.invalid = vec!["spec.replicas".to_owned()];
+                seen.objects[3].presence = Presence::Foreign("x".to_owned());
+            },
+            true,
+        ),
+        // The master's own page is silent too, but a standby's is not.
+        (
+            |seen| {
+                block(seen, 60, 60);
+                seen.pods[0].says = Says::Nothing;
+            },
+            true,
+        ),
+        (
+            |seen| {
+                block(seen, 60, 60);
+                seen.pods[1].incarnation = None;
+            },
+            true,
+        ),
+    ];
+    for (index, (change, moves)) in table.into_iter().enumerate() {
+        let seen = with(change);
+        assert_eq!(begun(&seen), expected.clone().filter(|_| moves), "row {index}");
+        assert!(!fences(&seen), "row {index}: not before it stands on status");
+    }
+}
+
+#[test]
+fn without_a_candidate_nothing_moves_and_it_is_said() {
+    type Change = fn(&mut Observed);
+    let table: [Change; 6] = [
+        |seen| seen.pods.truncate(1),
+        |seen| seen.pods[1].says = Says::Nothing,
+        |seen| seen.pods[1].says = Says::Other("starting".to_owned()),
+        |seen| seen.pods[1].terminating = true,
+        |seen| seen.pods[1].node.as_mut().expect("a node").ready = false,
+        |seen| leave(seen, 1),
+    ];
+    for (index, change) in table.into_iter().enumerate() {
+        let seen = with(|seen| {
+            block(seen, 60, 60);
+            change(seen);
+        });
+        assert_eq!(begun(&seen), None, "row {index}");
+        assert_eq!(failover_blocked(&seen), Reason::NoCandidate, "row {index}");
+    }
+    assert_eq!(failover_blocked(&with(|seen| block(seen, 60, 60))), Reason::NotBlocked);
+    let short = with(|seen| {
+        block(seen, 10, 10);
+        seen.pods.truncate(1);
+    });
+    assert_eq!(failover_blocked(&short), Reason::NotBlocked, "not for long enough");
+}
+
+#[test]
+fn the_best_candidate_is_of_the_present_template() {
+    let seen = with(|seen| {
+        seen.replicas = 3;
+        seen.pods.push(pod(2));
+        seen.pods[1].template_hash = Some("old".to_owned());
+        block(seen, 60, 60);
+    });
+    assert_eq!(begun(&seen).map(|(.., to)| to).as_deref(), Some("m-2"));
+    let only_old = with(|seen| {
+        seen.pods[1].template_hash = Some("old".to_owned());
+        block(seen, 60, 60);
+    });
+    assert!(begun(&only_old).is_some(), "one of an older template is better than nobody");
+}
+
+#[test]
+fn a_fence_hits_the_pod_by_uid_and_follows_the_epoch() {
+    let mut seen = with(|seen| block(seen, 60, 60));
+    under_way(&mut seen);
+    let fence = Action::Fence { pod: "m-0".to_owned(), uid: "uid-0".to_owned() };
+    assert_eq!(decide(&seen).actions, [fence]);
+    assert_eq!(reasons(&seen)[1], Reason::Moving);
+    seen.pods[0].terminating = true;
+    assert_eq!((decide(&seen).actions, decide(&seen).step), (vec![], Step::Keep));
+    taken_over(&mut seen);
+    let plan = advanced(decide(&seen));
+    assert_eq!((plan.phase, plan.to.pod.as_str()), (Phase::Verifying, "m-1"));
+    seen.moving = Some(Moving { plan, phase_for: Duration::ZERO });
+    assert_eq!(outcome(&seen), Some(Outcome::Moved));
+    for change in [
+        |seen: &mut Observed| seen.pods[1].ready = false,
+        |seen: &mut Observed| seen.pods[1].labelled = false,
+        |seen: &mut Observed| seen.routed = Some(vec!["uid-0".to_owned()]),
+    ] {
+        let mut not_yet = seen.clone();
+        change(&mut not_yet);
+        assert_eq!(outcome(&not_yet), None);
+        wait(&mut not_yet, VERIFY_DEADLINE);
+        not_yet.pods[0].terminating = true;
+        assert_eq!(outcome(&not_yet), Some(Outcome::NotServing));
+    }
+}
+
+#[test]
+fn a_fence_that_has_become_needless_or_dangerous_is_not_carried_out() {
+    type Change = fn(&mut Observed);
+    let table: [(Change, Option<Outcome>); 6] = [
+        (|seen| seen.pods[0].ready = true, Some(Outcome::Abandoned)),
+        (|seen| seen.pods[0].health = Health::Ok, Some(Outcome::Abandoned)),
+        (|seen| seen.pods[1].says = Says::Nothing, Some(Outcome::Abandoned)),
+        // A new operator has not called yet.
+        (|seen| seen.pods[0].health = Health::Unknown, None),
+        (|seen| lease(seen).hold = Hold::Released, None),
+        (|seen| seen.lease = LeaseState::Missing, None),
+    ];
+    for (index, (change, expected)) in table.into_iter().enumerate() {
+        let mut seen = with(|seen| block(seen, 60, 60));
+        under_way(&mut seen);
+        change(&mut seen);
+        assert_eq!((outcome(&seen), fences(&seen)), (expected, false), "row {index}");
+    }
+    let mut unknown = with(|seen| block(seen, 60, 60));
+    under_way(&mut unknown);
+    unknown.pods[0].health = Health::Failing("x".to_owned());
+    assert!(fences(&unknown), "the first failed call of a new operator is enough");
+}
+
+#[test]
+fn failovers_of_a_blocked_active_cool_down_and_drains_do_not() {
+    let after = |ago: u64, failures| {
+        with(|seen| {
+            block(seen, 60, 60);
+            seen.last_failover = Some(PastFailover { ago: Duration::from_secs(ago), failures });
+        })
+    };
+    for (ago, failures, moves, reason) in [
+        (59, 0, false, Reason::CoolingDown),
+        (60, 0, true, Reason::NotBlocked),
+        (119, 1, false, Reason::TakeoverFailed),
+        (120, 1, true, Reason::NotBlocked),
+        (239, 2, false, Reason::TakeoverFailed),
+    ] {
+        let seen = after(ago, failures);
+        assert_eq!((begun(&seen).is_some(), failover_blocked(&seen)), (moves, reason), "{ago} {failures}");
+    }
+    let mut drain = after(1, 3);
+    leave(&mut drain, 0);
+    assert_eq!(begun(&drain).map(|(kind, ..)| kind), Some(MoveKind::NodeDrain));
+}
+
+#[test]
+fn an_active_that_answers_but_is_not_ready_hands_over() {
+    let not_ready = |seconds| {
+        with(|seen| {
+            block(seen, seconds, 0);
+            seen.pods[0].health = Health::Ok;
+        })
+    };
+    assert_eq!(begun(&not_ready(29)), None);
+    let expected = Some((MoveKind::NotReady, Phase::HandingOver, "m-1".to_owned()));
+    assert_eq!(begun(&not_ready(30)), expected);
+    // What a stopped kubelet looks like.
+    let mut stopped = not_ready(30);
+    stopped.pods[0].node.as_mut().expect("a node").ready = false;
+    assert_eq!(begun(&stopped), expected);
+    stopped.pods[1].node.as_mut().expect("a node").ready = false;
+    assert_eq!(begun(&stopped), None, "all kubelets are silent: it is not the master");
+}
+
+#[test]
+fn a_leaving_node_makes_its_active_hand_over() {
+    let mut seen = with(|seen| leave(seen, 0));
+    let begins = Some((MoveKind::NodeDrain, Phase::HandingOver, "m-1".to_owned()));
+    assert_eq!(begun(&seen), begins);
+    let mut alone = seen.clone();
+    leave(&mut alone, 1);
+    assert_eq!(begun(&alone), None);
+    assert_eq!(reasons(&alone)[2], Reason::ActiveNodeLeaving);
+
+    under_way(&mut seen);
+    let designate = |successor: Option<&str>| Action::Designate {
+        uid: "lease".to_owned(),
+        resource_version: "1".to_owned(),
+        successor: successor.map(str::to_owned),
+    };
+    assert_eq!(decide(&seen).actions, [designate(Some("incarnation-1"))]);
+    lease(&mut seen).designated = Some("incarnation-1".to_owned());
+    assert_eq!(decide(&seen).actions, [], "asked once");
+
+    let mut deaf = seen.clone();
+    wait(&mut deaf, RELEASE_DEADLINE);
+    assert_eq!(outcome(&deaf), Some(Outcome::NotReleased), "no force");
+    deaf.moving = None;
+    for (ago, failures, again) in
+        [(9, 1, false), (10, 1, true), (19, 2, false), (299, 30, false), (300, 30, true)]
+    {
+        deaf.last_move = Some(PastMove {
+            kind: MoveKind::NodeDrain,
+            outcome: Outcome::NotReleased,
+            failures,
+            ago: Duration::from_secs(ago),
+        });
+        assert_eq!(begun(&deaf), begins.clone().filter(|_| again), "{ago} {failures}");
+        let withdraws = decide(&deaf).actions == [designate(None)];
+        assert_eq!(withdraws, !again, "a request that failed is taken back");
+    }
+
+    // Released and unclaimed: the old active has it back after a while.
+    let mut unclaimed = seen.clone();
+    lease(&mut unclaimed).hold = Hold::Released;
+    wait(&mut unclaimed, RELEASE_DEADLINE);
+    assert_eq!((outcome(&unclaimed), fences(&unclaimed)), (None, false));
+    wait(&mut unclaimed, CLAIM_DEADLINE);
+    assert_eq!(outcome(&unclaimed), Some(Outcome::NotReleased));
+
+    taken_over(&mut seen);
+    seen.moving = Some(Moving { plan: advanced(decide(&seen)), phase_for: Duration::ZERO });
+    // Its connections are still open.
+    seen.pods[0].says = Says::Leader;
+    assert_eq!(outcome(&seen), None);
+    seen.pods[0].says = Says::Standby;
+    assert_eq!(outcome(&seen), Some(Outcome::Moved));
+}
+
+#[test]
+fn a_hand_over_for_which_the_reason_is_gone_is_not_asked_for() {
+    let mut seen = with(|seen| leave(seen, 0));
+    under_way(&mut seen);
+    let mut stays = seen.clone();
+    stays.pods[0].node = pod(0).node;
+    assert_eq!(outcome(&stays), Some(Outcome::Abandoned));
+    let mut other = seen.clone();
+    other.pods[1].incarnation = Some("restarted".to_owned());
+    assert_eq!(outcome(&other), Some(Outcome::Abandoned));
+    lease(&mut stays).designated = Some("incarnation-1".to_owned());
+    assert_eq!(outcome(&stays), None, "it was asked already: the holder decides");
+}
+
+#[test]
+fn a_roll_that_gets_no_release_deletes_the_active() {
+    let mut seen = with(|seen| seen.pods[0].template_hash = Some("old".to_owned()));
+    under_way(&mut seen);
+    lease(&mut seen).designated = Some("incarnation-1".to_owned());
+    wait(&mut seen, RELEASE_DEADLINE);
+    let plan = advanced(decide(&seen));
+    assert_eq!((plan.phase, plan.kind), (Phase::Fencing, MoveKind::Roll));
+    seen.moving = Some(Moving { plan, phase_for: Duration::ZERO });
+    assert!(fences(&seen), "although it serves");
+    seen.pods[1].says = Says::Nothing;
+    assert!(!fences(&seen));
+}
+
+/// Design, operator, Move: the role goes back once, or to another candidate; then FailoverBlocked.
+#[test]
+fn a_new_active_that_is_not_ready_gives_the_role_on_once() {
+    let mut seen = with(|seen| block(seen, 60, 60));
+    under_way(&mut seen);
+    taken_over(&mut seen);
+    seen.pods[1].ready = false;
+    seen.moving = Some(Moving { plan: advanced(decide(&seen)), phase_for: READY_DEADLINE });
+    let plan = advanced(decide(&seen));
+    assert_eq!((plan.phase, plan.attempt, plan.epoch), (Phase::HandingOver, 2, 4));
+    assert_eq!((plan.from.pod.as_str(), plan.to.pod.as_str()), ("m-1", "m-0"));
+    let mut silent = seen.clone();
+    silent.pods[1].health = failed(5);
+    assert_eq!(decide(&silent).step, Step::Keep, "one that does not answer cannot be asked");
+    let mut second = seen.clone();
+    second.moving.as_mut().expect("a move").plan.attempt = ATTEMPTS;
+    assert_eq!(decide(&second).step, Step::Keep);
+    wait(&mut second, VERIFY_DEADLINE);
+    assert_eq!(outcome(&second), Some(Outcome::NotServing));
+}
+
+#[test]
+fn only_the_operator_is_cut_off() {
+    let seen = with(|seen| {
+        seen.pods[0].health = failed(3600);
+        seen.pods.iter_mut().for_each(|pod| pod.says = Says::Nothing);
+    });
+    assert_eq!((begun(&seen), decide(&seen).actions), (None, vec![]));
+    assert_eq!(reasons(&seen), [Reason::ActiveServing, Reason::Creating, Reason::OperatorCutOff]);
+    let one = with(|seen| seen.pods[0].health = failed(3600));
+    assert_eq!((begun(&one), reasons(&one)[2]), (None, Reason::HealthCheckFailing));
+}
+
+#[test]
+fn nothing_else_is_replaced_while_the_role_moves() {
+    let mut seen = with(|seen| {
+        seen.replicas = 3;
+        seen.pods.push(pod(2));
+        seen.pods[2].template_hash = Some("old".to_owned());
+        leave(seen, 0);
+    });
+    assert_eq!(decide(&seen).actions, []);
+    under_way(&mut seen);
+    let deletes =
+        |seen: &Observed| decide(seen).actions.iter().any(|a| matches!(a, Action::DeletePod { .. }));
+    assert!(!deletes(&seen));
+    seen.pods[2].running = false;
+    seen.pods[2].failure = Some("ImagePullBackOff".to_owned());
+    assert!(deletes(&seen), "what is broken and has no part in it is healed");
+}
+
+#[test]
+fn a_paused_resource_keeps_its_move() {
+    let mut seen = with(|seen| block(seen, 60, 60));
+    under_way(&mut seen);
+    seen.paused = true;
+    wait(&mut seen, LONG);
+    assert_eq!((decide(&seen).step, decide(&seen).actions), (Step::Keep, vec![]));
+}
