@@ -9,8 +9,12 @@ set -euo pipefail
 left=0
 check() { if [ -n "$2" ]; then echo "left behind: $1: $2" >&2; left=1; fi; }
 check "mounts" "$(awk -v data="$DATA/" 'index($2, data) == 1 {print $2}' /proc/mounts)"
-check "cgroups" "$(ls -d /sys/fs/cgroup/*/kubepods /sys/fs/cgroup/kubepods 2>/dev/null || true)"
-check "namespace" "$(ls -d /run/netns/$NETNS 2>/dev/null || true)"
+for node in $NODES; do
+  use_node "$node"
+  group=${CGROUP_ROOT#/}
+  check "cgroups of $node" "$(ls -d /sys/fs/cgroup/*/"${group:-kubepods}" /sys/fs/cgroup/"${group:-kubepods}" 2>/dev/null || true)"
+  check "namespace of $node" "$(ls -d /run/netns/$NETNS 2>/dev/null || true)"
+done
 check "files" "$(ls -d "$DATA" 2>/dev/null || true)"
 # A pattern that does not match itself in the command line of this very grep.
 check "processes" "$(grep -ls "[/]${DATA#/}/" /proc/[0-9]*/cmdline || true)"

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Renders config/* into $DATA/conf. A file is written only if it differs: kube-proxy leaves when its file changes.
+# configure.sh NODE...: renders config/* into $DATA/conf and $NODE_DATA/conf. A file is written only if it differs:
+# kube-proxy leaves when its file changes.
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/settings.sh"
 
@@ -9,9 +10,15 @@ if (( effective >> 24 & 1 )); then restrict_oom=false; else restrict_oom=true; f
 
 render() { # SOURCE TARGET
   local rendered
-  rendered=$(sed -e "s|@DATA@|$DATA|g; s|@NODE@|$NODE|g; s|@NODE_IP@|$NODE_IP|g; s|@POD_RANGE@|$POD_RANGE|g; s|@RESTRICT_OOM@|$restrict_oom|g" "$HERE/config/$1")
+  rendered=$(sed -e "s|@DATA@|$DATA|g; s|@NODE_DATA@|$NODE_DATA|g; s|@NODE@|$NODE|g; s|@NODE_IP@|$NODE_IP|g; s|@CONTROL_IP@|$CONTROL_IP|g
+    s|@POD_RANGE@|$POD_RANGE|g; s|@POD_RANGES@|$POD_RANGES|g; s|@CGROUP_ROOT@|$CGROUP_ROOT|g; s|@RESTRICT_OOM@|$restrict_oom|g" "$HERE/config/$1")
   if [ "$rendered" != "$(cat "$2" 2>/dev/null)" ]; then printf '%s\n' "$rendered" >"$2"; fi
 }
-for file in etcd.yaml Corefile scheduler.yaml kubelet.yaml kube-proxy.yaml containerd.toml; do render $file "$DATA/conf/$file"; done
-render cni.conflist "$DATA/conf/cni/10-pods.conflist"
+for file in etcd.yaml Corefile scheduler.yaml; do render $file "$DATA/conf/$file"; done
 [ -e "$DATA/conf/resolv.conf" ] || : >"$DATA/conf/resolv.conf"
+for node in "$@"; do
+  use_node "$node"
+  mkdir -p "$NODE_DATA"/conf/cni
+  for file in kubelet.yaml kube-proxy.yaml containerd.toml; do render $file "$NODE_DATA/conf/$file"; done
+  render cni.conflist "$NODE_DATA/conf/cni/10-pods.conflist"
+done

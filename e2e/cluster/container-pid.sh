@@ -3,6 +3,7 @@
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/settings.sh"
 [ $# = 2 ] || { echo "usage: $0 NAMESPACE POD" >&2; exit 2; }
+use_node "$(kubectl_admin -n "$1" get pod "$2" -o 'jsonpath={.spec.nodeName}')"
 id=$(kubectl_admin -n "$1" get pod "$2" -o 'jsonpath={.status.containerStatuses[0].containerID}')
 id=${id#containerd://}
 pid=$(containers tasks ls | awk -v id="$id" '$1 == id && $3 == "RUNNING" {print $2}')

@@ -1,5 +1,9 @@
 #!/bin/bash
-# load.sh ARCHIVE...: hands image archives to the cluster's containerd.
+# load.sh ARCHIVE...: hands image archives to the containerd of every node that is there.
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/settings.sh"
-for archive in "$@"; do containers images import "$archive" >/dev/null; done
+for node in $NODES; do
+  use_node "$node"
+  [ -S "$CONTAINERD_SOCKET" ] || continue
+  for archive in "$@"; do containers images import "$archive" >/dev/null; done
+done

@@ -25,7 +25,7 @@ apiVersion: v1
 kind: Config
 clusters:
 - name: local
-  cluster: {server: "https://$NODE_IP:6443", certificate-authority-data: $(base64 -w0 ca.crt)}
+  cluster: {server: "https://$CONTROL_IP:6443", certificate-authority-data: $(base64 -w0 ca.crt)}
 users:
 - name: $2
   user: {client-certificate-data: $(base64 -w0 "$2.crt"), client-key-data: $(base64 -w0 "$2.key")}
@@ -40,17 +40,20 @@ new_key ca
 openssl req -x509 -new -key ca.key -subj /CN=local-cluster -days $DAYS -out ca.crt
 service=kubernetes.default.svc
 issue apiserver /CN=kube-apiserver serverAuth \
-  "DNS:localhost,DNS:kubernetes,DNS:kubernetes.default,DNS:$service,DNS:$service.cluster.local,IP:127.0.0.1,IP:$NODE_IP,IP:$API_SERVICE_IP"
-issue kubelet-server /CN=$NODE serverAuth "DNS:$NODE,IP:$NODE_IP,IP:127.0.0.1"
+  "DNS:localhost,DNS:kubernetes,DNS:kubernetes.default,DNS:$service,DNS:$service.cluster.local,IP:127.0.0.1,IP:$CONTROL_IP,IP:$API_SERVICE_IP"
+for node in $NODES; do
+  use_node "$node"
+  issue "$NODE-server" "/CN=$NODE" serverAuth "DNS:$NODE,IP:$NODE_IP,IP:127.0.0.1"
+  issue "$NODE" "/O=system:nodes/CN=system:node:$NODE" clientAuth
+done
 issue apiserver-kubelet-client "/O=system:masters/CN=kube-apiserver-kubelet-client" clientAuth
 issue front-proxy /CN=front-proxy-client clientAuth
 issue admin "/O=system:masters/CN=admin" clientAuth
 issue controller-manager /CN=system:kube-controller-manager clientAuth
 issue scheduler /CN=system:kube-scheduler clientAuth
 issue proxy /CN=system:kube-proxy clientAuth
-issue node "/O=system:nodes/CN=system:node:$NODE" clientAuth
 openssl genrsa -out service-account.key 2048 2>/dev/null
 openssl rsa -in service-account.key -pubout -out service-account.pub 2>/dev/null
 for name in controller-manager scheduler proxy; do kubeconfig $name $name; done
-kubeconfig kubelet node
+for node in $NODES; do kubeconfig "$node" "$node"; done
 kubeconfig admin admin   # last: its presence says that everything is there

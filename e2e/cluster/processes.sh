@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# Starting and stopping the cluster's processes, each by the pid in $DATA/run/NAME.pid. Sourced after settings.sh.
+# Starting and stopping the cluster's processes, each by the pid in $NODE_DATA/run/NAME.pid. Sourced after settings.sh.
 
 # The pid of NAME if that process lives and still is that program: pids are used again, files outlive a reboot.
 pid_of() {
   local pid program
-  pid=$(cat "$DATA/run/$1.pid" 2>/dev/null) || return 1
+  pid=$(cat "$NODE_DATA/run/$1.pid" 2>/dev/null) || return 1
   program=$(tr '\0' '\n' 2>/dev/null <"/proc/$pid/cmdline" | head -1)
   [ "${program##*/}" = "$1" ] || return 1
   echo "$pid"
@@ -14,8 +14,8 @@ pid_of() {
 start() {
   local name=$1; shift
   if pid_of "$name" >/dev/null; then return 0; fi
-  nsenter --net=/run/netns/$NETNS -- setsid "$@" >>"$DATA/logs/$name.log" 2>&1 </dev/null &
-  echo $! >"$DATA/run/$name.pid"
+  nsenter --net=/run/netns/$NETNS -- setsid "$@" >>"$NODE_DATA/logs/$name.log" 2>&1 </dev/null &
+  echo $! >"$NODE_DATA/run/$name.pid"
 }
 
 # stop NAME...: asks all, then waits up to 5 s for each, then kills.
@@ -30,7 +30,7 @@ stop() {
       for _ in $(seq 50); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
       kill -KILL "$pid" 2>/dev/null || true
     fi
-    rm -f "$DATA/run/$name.pid"
+    rm -f "$NODE_DATA/run/$name.pid"
   done
 }
 

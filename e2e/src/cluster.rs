@@ -17,6 +17,9 @@ use std::{
 /// Selects the operator's Deployment and its pods.
 pub(crate) const OPERATOR: &str = "app.kubernetes.io/name=mooncake-operator";
 
+/// The node at which the control plane and the clients run; the other one is `node2`.
+pub const CONTROL_NODE: &str = "node1";
+
 /// Takes the cluster away when dropped, unless that was done before.
 #[derive(Debug)]
 struct Teardown {
@@ -41,7 +44,7 @@ impl Drop for Teardown {
     }
 }
 
-/// A cluster with the operator on it.
+/// A cluster of two nodes with the operator on it.
 pub struct Cluster {
     /// Administrator's client.
     pub client: kube::Client,
@@ -79,7 +82,7 @@ impl Cluster {
         let python = PathBuf::from(run(Command::new(repository.join("scripts/prepare.sh")).arg("client"))?);
         run(Command::new(scripts.join("down.sh")).arg("--wipe"))?;
         let teardown = Teardown { script: scripts.join("down.sh"), done: AtomicBool::new(false) };
-        run(&mut Command::new(scripts.join("up.sh")))?;
+        run(Command::new(scripts.join("up.sh")).arg("--two-nodes"))?;
 
         let names = run(&mut Command::new(repository.join("scripts/images.sh")))?;
         let image = |variable: &str| {
@@ -168,9 +171,10 @@ impl Cluster {
         self.repository.join(path)
     }
 
-    /// The pid of one of the cluster's programs.
-    pub(crate) fn pid(&self, program: &str) -> anyhow::Result<rustix::process::Pid> {
-        let file = self.data.join("run").join(format!("{program}.pid"));
+    /// The pid of one of the programs that run at `node`.
+    pub(crate) fn pid(&self, node: &str, program: &str) -> anyhow::Result<rustix::process::Pid> {
+        let of_node = if node == CONTROL_NODE { self.data.clone() } else { self.data.join(node) };
+        let file = of_node.join("run").join(format!("{program}.pid"));
         let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         rustix::process::Pid::from_raw(text.trim().parse()?).context("pid 0")
     }
