@@ -1,10 +1,11 @@
 //! One `MooncakeMaster` in a namespace of its own.
 
 use crate::cluster::Cluster;
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Namespace, Pod, Service},
+    events::v1::Event,
 };
 use kube::{
     Api, ResourceExt as _,
@@ -31,6 +32,8 @@ pub struct Instance<'a> {
     cluster: &'a Cluster,
     /// Its namespace.
     pub namespace: String,
+    /// `spec.replicas`.
+    replicas: usize,
 }
 
 /// The holder of the Lease.
@@ -60,13 +63,16 @@ pub fn sample(cluster: &Cluster) -> anyhow::Result<Value> {
 }
 
 impl<'a> Instance<'a> {
-    /// Creates the namespace, applies the sample, and waits until it is Available with its standby running.
-    pub async fn create(cluster: &'a Cluster, namespace: &str) -> anyhow::Result<Instance<'a>> {
+    /// Creates the namespace, applies the sample with `spec` merged into its own, and waits until it is Available with
+    /// its standbys running.
+    pub async fn create(cluster: &'a Cluster, namespace: &str, spec: &Value) -> anyhow::Result<Instance<'a>> {
         create_namespace(cluster, namespace).await?;
         let mut object = sample(cluster)?;
         object["metadata"]["namespace"] = json!(namespace);
+        merge(&mut object["spec"], spec);
         cluster.apply(&object)?;
-        let instance = Instance { cluster, namespace: namespace.to_owned() };
+        let replicas = object["spec"]["replicas"].as_u64().unwrap_or(2) as usize;
+        let instance = Instance { cluster, namespace: namespace.to_owned(), replicas };
         instance.available()?;
         instance.standby_running().await?;
         Ok(instance)
@@ -88,7 +94,16 @@ impl<'a> Instance<'a> {
                 let status = pod.status.as_ref().and_then(|s| s.container_statuses.as_ref());
                 status.is_some_and(|s| s.iter().all(|c| c.started == Some(true)))
             };
-            (pods.len() == 2 && pods.iter().filter(running).count() == 2).then_some(())
+            (pods.len() == self.replicas && pods.iter().filter(running).count() == self.replicas)
+                .then_some(())
+        })
+        .await
+    }
+
+    /// Waits until the operator reports a standby, for example the active of before.
+    pub async fn standby_reported(&self) -> anyhow::Result<()> {
+        eventually("a master stands by", Duration::from_secs(60), async || {
+            (self.status().await.ok()?["standbyReplicas"] == 1).then_some(())
         })
         .await
     }
@@ -124,6 +139,14 @@ impl<'a> Instance<'a> {
         })
     }
 
+    /// Who holds the Lease after `before`.
+    pub async fn next_holder(&self, before: &Holder) -> anyhow::Result<Holder> {
+        eventually("another master holds the Lease", Duration::from_secs(30), async || {
+            self.holder().await.ok().filter(|holder| holder.epoch > before.epoch)
+        })
+        .await
+    }
+
     /// Where clients connect.
     pub async fn service(&self) -> anyhow::Result<SocketAddr> {
         let service = self.api::<Service>().get(NAME).await?;
@@ -137,13 +160,94 @@ impl<'a> Instance<'a> {
         Ok(pod.status.and_then(|status| status.pod_ip).context("the pod has no address")?.parse()?)
     }
 
+    /// Its admin port.
+    pub async fn admin(&self, pod: &str) -> anyhow::Result<SocketAddr> {
+        Ok(SocketAddr::new(self.address(pod).await?, METRICS_PORT))
+    }
+
+    /// The node on which a pod runs.
+    pub async fn node(&self, pod: &str) -> anyhow::Result<String> {
+        let pod = self.api::<Pod>().get(pod).await?;
+        pod.spec.and_then(|spec| spec.node_name).context("the pod has no node")
+    }
+
+    /// The one pod beside `active` in an instance of two.
+    pub async fn other_than(&self, active: &str) -> anyhow::Result<String> {
+        let pods = self.pods().await?;
+        let mut others = pods.iter().map(kube::ResourceExt::name_any).filter(|name| name != active);
+        let other = others.next().with_context(|| format!("no pod beside {active}"))?;
+        ensure!(others.next().is_none(), "more than one pod beside {active}");
+        Ok(other)
+    }
+
+    /// What the operator told about the resource, as `REASON: note`.
+    pub async fn events(&self) -> anyhow::Result<Vec<String>> {
+        let events = self.api::<Event>().list(&ListParams::default()).await?.items;
+        let of_this = |event: &&Event| {
+            let regarding = event.regarding.as_ref();
+            regarding.is_some_and(|object| object.kind.as_deref() == Some("MooncakeMaster"))
+        };
+        let text = |event: &Event| {
+            let part = |part: &Option<String>| part.clone().unwrap_or_default();
+            format!("{}: {}", part(&event.reason), part(&event.note))
+        };
+        Ok(events.iter().filter(of_this).map(text).collect())
+    }
+
+    /// Status and reason of a condition; `None` while there is no condition of that type.
+    pub async fn condition(&self, type_: &str) -> anyhow::Result<Option<(String, String)>> {
+        let status = self.status().await?;
+        let conditions = status["conditions"].as_array().context("no conditions")?;
+        let condition = conditions.iter().find(|condition| condition["type"] == type_);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        Ok(condition.map(|condition| (text(&condition["status"]), text(&condition["reason"]))))
+    }
+
+    /// How long after a fault that the self-probe sees the pod may still be Ready (docs/readiness.md), by the settings
+    /// that the resource has.
+    pub async fn not_ready_within(&self) -> anyhow::Result<Duration> {
+        let spec = self.resource().await?["spec"].take();
+        let probe = seconds(&spec, "/rpcHealthProbe/intervalSeconds")?
+            + seconds(&spec, "/rpcHealthProbe/timeoutSeconds")?;
+        let kubelet = seconds(&spec, "/probes/readiness/periodSeconds")?
+            * seconds(&spec, "/probes/readiness/failureThreshold")?
+            + seconds(&spec, "/probes/readiness/timeoutSeconds")?;
+        Ok(Duration::from_secs(probe + kubelet))
+    }
+
+    /// How long after a block of the active another one is Ready at the latest (docs/readiness.md), by the settings that
+    /// the resource has.
+    pub async fn moved_within(&self) -> anyhow::Result<Duration> {
+        const PASS: u64 = 2;
+        const RELEASE: u64 = 1;
+        let spec = self.resource().await?["spec"].take();
+        let (pause, call) = (
+            seconds(&spec, "/failover/healthCheck/period")?,
+            seconds(&spec, "/failover/healthCheck/timeout")?,
+        );
+        let calls = seconds(&spec, "/failover/healthCheck/failureThreshold")?;
+        let operator = Duration::from_secs(pause + calls * call + (calls - 1) * pause);
+        let decided = self.not_ready_within().await?.max(operator).as_secs()
+            + seconds(&spec, "/failover/blockedAfter")?;
+        let claimed = decided + PASS + RELEASE + seconds(&spec, "/failover/retryPeriod")?;
+        let ready = claimed
+            + seconds(&spec, "/rpcHealthProbe/timeoutSeconds")?
+            + seconds(&spec, "/probes/readiness/periodSeconds")?
+            + seconds(&spec, "/probes/readiness/timeoutSeconds")?;
+        Ok(Duration::from_secs(ready))
+    }
+
     /// The resource's status.
     pub async fn status(&self) -> anyhow::Result<Value> {
+        Ok(self.resource().await?["status"].take())
+    }
+
+    async fn resource(&self) -> anyhow::Result<Value> {
         let kind =
             ApiResource::from_gvk(&GroupVersionKind::gvk("store.mooncake.io", "v1alpha1", "MooncakeMaster"));
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.cluster.client.clone(), &self.namespace, &kind);
-        Ok(api.get(NAME).await?.data["status"].take())
+        Ok(api.get(NAME).await?.data)
     }
 
     /// Objects of this namespace.
@@ -160,6 +264,25 @@ impl<'a> Instance<'a> {
         let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
         namespaces.delete(&self.namespace, &DeleteParams::default()).await?;
         Ok(())
+    }
+}
+
+/// A number, or a duration of whole seconds such as `5s`, in a resource.
+fn seconds(spec: &Value, pointer: &str) -> anyhow::Result<u64> {
+    let value = spec.pointer(pointer).with_context(|| format!("spec{pointer}"))?;
+    let number = value.as_u64().or_else(|| value.as_str()?.strip_suffix('s')?.parse().ok());
+    number.with_context(|| format!("spec{pointer}: whole seconds expected, found {value}"))
+}
+
+/// Fields of objects replace those of the same name, as in a JSON merge patch without removals.
+fn merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (name, value) in from {
+                merge(into.entry(name).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from.clone(),
     }
 }
 

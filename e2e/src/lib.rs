@@ -5,6 +5,7 @@
 //! two pods with the leader label, and [`prober::Prober`] sends mutations to every pod and remembers who answered in
 //! which epoch, for [`epochs::check`]. [`store_client::StoreClient`] is the unmodified client.
 
+pub mod admin;
 pub mod clock;
 pub mod cluster;
 pub mod epochs;

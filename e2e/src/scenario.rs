@@ -9,6 +9,7 @@ use crate::{
     watch::{Watch, timeline},
 };
 use anyhow::{anyhow, ensure};
+use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// What a scenario works with.
@@ -24,7 +25,7 @@ pub struct Scenario<'a> {
     pub logs: PathBuf,
 }
 
-/// Runs `body` on an instance of its own with both oracles on, then `judge` on what the prober saw. The instance is
+/// Runs `body` on an instance of the sample with both oracles on, then `judge` on what the prober saw. The instance is
 /// removed afterwards; after a failure objects and logs are saved first.
 pub async fn run<'a, T>(
     cluster: &'a Cluster,
@@ -32,9 +33,20 @@ pub async fn run<'a, T>(
     body: impl AsyncFnOnce(&Scenario<'a>) -> anyhow::Result<T>,
     judge: impl FnOnce(T, &Seen) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
+    run_with(cluster, name, &json!({}), body, judge).await
+}
+
+/// The same on an instance with `spec` merged into the sample's.
+pub async fn run_with<'a, T>(
+    cluster: &'a Cluster,
+    name: &str,
+    spec: &Value,
+    body: impl AsyncFnOnce(&Scenario<'a>) -> anyhow::Result<T>,
+    judge: impl FnOnce(T, &Seen) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let logs = cluster.log_directory(name)?;
     let began = Moment::now();
-    let outcome = observed(cluster, name, logs.clone(), body, judge).await;
+    let outcome = observed(cluster, name, spec, logs.clone(), body, judge).await;
     if let Err((error, changes)) = outcome {
         cluster.dump(&logs);
         std::fs::write(logs.join("timeline.txt"), timeline(began, &changes))?;
@@ -50,12 +62,13 @@ type Failed = (anyhow::Error, Vec<(Moment, crate::watch::Change)>);
 async fn observed<'a, T>(
     cluster: &'a Cluster,
     name: &str,
+    spec: &Value,
     logs: PathBuf,
     body: impl AsyncFnOnce(&Scenario<'a>) -> anyhow::Result<T>,
     judge: impl FnOnce(T, &Seen) -> anyhow::Result<()>,
 ) -> Result<(), Failed> {
     let early = |error: anyhow::Error| (error, Vec::new());
-    let instance = Instance::create(cluster, name).await.map_err(early)?;
+    let instance = Instance::create(cluster, name, spec).await.map_err(early)?;
     let service = instance.service().await.map_err(early)?;
     let watch = Watch::start(&cluster.client, name, crate::instance::NAME);
     let prober = Prober::start(watch.pods(), RPC_PORT, service).map_err(early)?;

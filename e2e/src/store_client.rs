@@ -1,6 +1,6 @@
 //! The unmodified client from `PyPI`, behind `e2e/client/store_client.py`.
 
-use crate::{clock::Moment, cluster::Cluster, gap::Sample};
+use crate::{clock::Moment, cluster::Cluster, gap::Sample, instance::eventually};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 use std::{fs::File, path::Path, process::Stdio, time::Duration};
@@ -79,6 +79,17 @@ impl StoreClient {
             Some("missing") => Ok(false),
             _ => bail!("get {key}: {found}"),
         }
+    }
+
+    /// Waits until a value can be put as `key` and read back.
+    ///
+    /// # Errors
+    /// When it cannot within a minute.
+    pub async fn works(&mut self, key: &str) -> anyhow::Result<()> {
+        eventually("the client puts and gets again", Duration::from_secs(60), async || {
+            (self.put(key, 4096).await.ok()? == 0 && self.get(key, 4096).await.ok()?).then_some(())
+        })
+        .await
     }
 
     /// 1, 0, or the master's code.

@@ -1,7 +1,7 @@
 //! Watches the pods, the Lease and the endpoints of a namespace, checks the leader label in every event, and keeps a
 //! journal of what changed when.
 
-use crate::clock::Moment;
+use crate::{clock::Moment, instance::eventually};
 use anyhow::anyhow;
 use futures::StreamExt as _;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod, discovery::v1::EndpointSlice};
@@ -10,7 +10,7 @@ use kube::{
     runtime::{WatchStreamExt as _, watcher},
 };
 use parking_lot::Mutex;
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 use tokio::sync::watch;
 
 /// The label of the active, on at most one pod.
@@ -24,10 +24,26 @@ pub enum Change {
     Labelled { pod: Option<String> },
     /// A pod's condition Ready.
     Ready { pod: String, ready: bool },
+    /// A pod of that name, and whether it was told to end.
+    Pod { pod: String, uid: String, ending: bool },
+    /// How often the kubelet has started a pod's container anew.
+    Restarts { pod: String, count: i32 },
     /// The Lease: its epoch, the holder's incarnation, whether it is marked as released.
     Lease { epoch: u64, incarnation: String, released: bool },
     /// Ready endpoints of the Service named like the instance.
     Endpoints { ready: Vec<String> },
+}
+
+impl Change {
+    /// Whether the Service now routes to `address` and nowhere else.
+    pub fn routes_to(&self, address: &str) -> bool {
+        matches!(self, Change::Endpoints { ready } if *ready == [address])
+    }
+
+    /// Whether the Lease shows a claim after `epoch`.
+    pub fn claims_after(&self, epoch: u64) -> bool {
+        matches!(self, Change::Lease { epoch: claimed, .. } if *claimed > epoch)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -40,7 +56,9 @@ impl Journal {
     /// Adds a change if it differs from the last one of its kind (and pod).
     fn add(&mut self, change: Change) {
         let same_subject = |other: &Change| match (other, &change) {
-            (Change::Ready { pod: a, .. }, Change::Ready { pod: b, .. }) => a == b,
+            (Change::Ready { pod: a, .. }, Change::Ready { pod: b, .. })
+            | (Change::Pod { pod: a, .. }, Change::Pod { pod: b, .. })
+            | (Change::Restarts { pod: a, .. }, Change::Restarts { pod: b, .. }) => a == b,
             (a, b) => std::mem::discriminant(a) == std::mem::discriminant(b),
         };
         if self.changes.iter().rev().map(|(_, c)| c).find(|c| same_subject(c)) != Some(&change) {
@@ -80,6 +98,20 @@ impl Watch {
         self.journal.lock().changes.iter().filter(|(at, _)| *at >= moment).cloned().collect()
     }
 
+    /// The first change since `moment` that `is` accepts, waiting for it for at most `limit`; with the time of it.
+    ///
+    /// # Errors
+    /// When there is none; `what` says what was waited for.
+    pub async fn first(
+        &self,
+        what: &str,
+        moment: Moment,
+        limit: Duration,
+        is: impl Fn(&Change) -> bool,
+    ) -> anyhow::Result<(Moment, Change)> {
+        eventually(what, limit, async || self.since(moment).into_iter().find(|(_, change)| is(change))).await
+    }
+
     /// Ends it.
     ///
     /// # Errors
@@ -94,10 +126,13 @@ impl Watch {
 }
 
 /// What matters of a pod.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct PodState {
+    uid: String,
+    ending: bool,
     labelled: bool,
     ready: bool,
+    restarts: i32,
     ip: Option<IpAddr>,
 }
 
@@ -105,7 +140,11 @@ impl From<&Pod> for PodState {
     fn from(pod: &Pod) -> PodState {
         let status = pod.status.as_ref();
         let conditions = status.and_then(|s| s.conditions.as_ref());
+        let containers = status.and_then(|s| s.container_statuses.as_ref());
         PodState {
+            uid: pod.uid().unwrap_or_default(),
+            ending: pod.metadata.deletion_timestamp.is_some(),
+            restarts: containers.into_iter().flatten().map(|container| container.restart_count).sum(),
             labelled: pod.labels().get(ROLE_LABEL).is_some_and(|role| role == "leader"),
             ready: conditions.is_some_and(|c| c.iter().any(|c| c.type_ == "Ready" && c.status == "True")),
             ip: status.and_then(|s| s.pod_ip.as_ref()).and_then(|ip| ip.parse().ok()),
@@ -159,6 +198,8 @@ fn note(pods: &BTreeMap<String, PodState>, journal: &mut Journal) {
     }
     journal.add(Change::Labelled { pod: labelled.first().map(|name| (*name).clone()) });
     for (name, pod) in pods {
+        journal.add(Change::Pod { pod: name.clone(), uid: pod.uid.clone(), ending: pod.ending });
+        journal.add(Change::Restarts { pod: name.clone(), count: pod.restarts });
         journal.add(Change::Ready { pod: name.clone(), ready: pod.ready });
     }
 }
@@ -209,7 +250,7 @@ mod tests {
         labelled
             .iter()
             .map(|(name, labelled)| {
-                ((*name).to_owned(), PodState { labelled: *labelled, ready: false, ip: None })
+                ((*name).to_owned(), PodState { labelled: *labelled, ..PodState::default() })
             })
             .collect()
     }
@@ -234,7 +275,15 @@ mod tests {
             note(&pods(&[("a", true), ("b", false)]), &mut journal);
         }
         let changes: Vec<Change> = journal.changes.into_iter().map(|(_, change)| change).collect();
-        let ready = |pod: &str| Change::Ready { pod: pod.to_owned(), ready: false };
-        assert_eq!(changes, [Change::Labelled { pod: Some("a".to_owned()) }, ready("a"), ready("b")]);
+        let of = |pod: &str| {
+            let pod = pod.to_owned();
+            [
+                Change::Pod { pod: pod.clone(), uid: String::new(), ending: false },
+                Change::Restarts { pod: pod.clone(), count: 0 },
+                Change::Ready { pod, ready: false },
+            ]
+        };
+        let labelled = Change::Labelled { pod: Some("a".to_owned()) };
+        assert_eq!(changes, [vec![labelled], of("a").into(), of("b").into()].concat());
     }
 }

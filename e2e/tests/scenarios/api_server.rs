@@ -4,7 +4,7 @@ use anyhow::ensure;
 use mooncake_e2e::{
     clock::Moment,
     cluster::Cluster,
-    faults::{ApiOutage, Outage},
+    faults::{self, Outage},
     instance::eventually,
     prober::Seen,
     scenario::{self, Scenario},
@@ -38,7 +38,7 @@ async fn away(cluster: &Cluster, name: &str, outage: Outage, length: Duration) -
         }
         let before = (instance.holder().await?, instance.restarts().await?);
 
-        let fault = ApiOutage::begin(cluster, outage)?;
+        let fault = faults::api_outage(cluster, outage)?;
         let began = Moment::now();
         tokio::time::sleep(length).await;
         let ended = Moment::now();

@@ -8,7 +8,7 @@ use mooncake_e2e::{
     cluster::Cluster,
     faults::{kill_container, start_operator, stop_operator},
     gap,
-    instance::{Holder, Instance, eventually},
+    instance::eventually,
     prober::Seen,
     scenario::{self, Scenario},
     store_client::{Samples, StoreClient},
@@ -68,12 +68,8 @@ async fn kill_once(
     tokio::time::sleep(Duration::from_millis(500)).await;
 
     let fault = kill_container(cluster, &instance.namespace, &before.pod)?;
-    let after = next_holder(instance, &before).await?;
-    eventually("the client puts and gets again", Duration::from_secs(60), async || {
-        let key = format!("round-{number}");
-        (client.put(&key, 4096).await.ok()? == 0 && client.get(&key, 4096).await.ok()?).then_some(())
-    })
-    .await?;
+    let after = instance.next_holder(&before).await?;
+    client.works(&format!("round-{number}")).await?;
     tokio::time::sleep(Duration::from_millis(500)).await;
     let samples = client.samples().await?;
 
@@ -90,13 +86,6 @@ async fn kill_once(
     println!("    kill {}: {} -> {} (epoch {})", number + 1, before.pod, after.pod, after.epoch);
     println!("{}", stages(fault, &scenario.watch));
     Ok(Round { fault, samples })
-}
-
-async fn next_holder(instance: &Instance<'_>, before: &Holder) -> anyhow::Result<Holder> {
-    eventually("another master holds the Lease", Duration::from_secs(30), async || {
-        instance.holder().await.ok().filter(|holder| holder.epoch > before.epoch)
-    })
-    .await
 }
 
 /// What happened between the fault and the first ready endpoint.
@@ -144,7 +133,7 @@ pub(crate) async fn deleted(cluster: &Cluster) -> anyhow::Result<()> {
         let _log = cluster.follow(&instance.namespace, &before.pod, &scenario.logs)?;
         let fault = Moment::now();
         instance.api::<Pod>().delete(&before.pod, &DeleteParams::default()).await?;
-        let after = next_holder(instance, &before).await?;
+        let after = instance.next_holder(&before).await?;
         println!("{}", stages(fault, &scenario.watch));
         let given_up = |change: &Change| match change {
             Change::Lease { epoch, released, .. } => *released || *epoch > before.epoch,

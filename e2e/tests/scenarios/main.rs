@@ -5,6 +5,7 @@
 
 mod api_server;
 mod crash;
+mod cut_off;
 mod readme;
 mod refused;
 mod runbooks;
@@ -29,6 +30,7 @@ const SCENARIOS: &[(&str, Body)] = &[
     ("the_commands_of_the_runbooks_work", |c| Box::pin(async move { runbooks::run(&c) })),
     ("the_active_is_killed_without_an_operator", |c| Box::pin(async move { crash::killed(&c).await })),
     ("the_active_is_deleted_without_an_operator", |c| Box::pin(async move { crash::deleted(&c).await })),
+    ("the_node_of_the_active_is_cut_off", |c| Box::pin(async move { cut_off::active(&c).await })),
     ("the_api_server_hangs_for_10_s", |c| Box::pin(async move { api_server::hangs(&c).await })),
     ("the_api_server_is_down_for_60_s", |c| Box::pin(async move { api_server::down(&c).await })),
 ];

@@ -4,6 +4,7 @@ use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use mooncake_e2e::{
+    admin,
     clock::Moment,
     cluster::Cluster,
     instance::{METRICS_PORT, NAME, RPC_PORT, eventually},
@@ -12,10 +13,7 @@ use mooncake_e2e::{
     watch::{Change, ROLE_LABEL},
 };
 use std::{net::SocketAddr, time::Duration};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-};
+use tokio::net::TcpStream;
 
 const OBJECTS: u64 = 20;
 
@@ -30,8 +28,8 @@ pub(crate) async fn a_pair_serves(cluster: &Cluster) -> anyhow::Result<()> {
         for pod in instance.pods().await? {
             let address = instance.address(&pod.name_any()).await?;
             let rpc = TcpStream::connect((address, RPC_PORT)).await;
-            let ready = http_status(SocketAddr::new(address, METRICS_PORT), "/readyz").await?;
-            let alive = http_status(SocketAddr::new(address, METRICS_PORT), "/health").await?;
+            let ready = admin::get(SocketAddr::new(address, METRICS_PORT), "/readyz").await?.status;
+            let alive = admin::get(SocketAddr::new(address, METRICS_PORT), "/health").await?.status;
             let labelled = pod.labels().contains_key(ROLE_LABEL);
             let expected = if pod.name_any() == holder.pod { (true, true, 200) } else { (false, false, 503) };
             ensure!(
@@ -41,6 +39,10 @@ pub(crate) async fn a_pair_serves(cluster: &Cluster) -> anyhow::Result<()> {
             );
             ensure!(alive == 200, "{}: /health {alive}", pod.name_any());
         }
+
+        let (active, standby) = (&holder.pod, instance.other_than(&holder.pod).await?);
+        let nodes = (instance.node(active).await?, instance.node(&standby).await?);
+        ensure!(nodes.0 != nodes.1, "both masters run at {}", nodes.0);
 
         let service = instance.service().await?;
         let mut owner = StoreClient::start(cluster, &service.to_string(), 64 << 20, &scenario.logs).await?;
@@ -103,18 +105,4 @@ pub(crate) async fn roll(cluster: &Cluster) -> anyhow::Result<()> {
         Ok(())
     };
     scenario::run(cluster, "roll", body, |(), _| Ok(())).await
-}
-
-async fn http_status(address: SocketAddr, path: &str) -> anyhow::Result<u16> {
-    let exchange = async {
-        let mut stream = TcpStream::connect(address).await?;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        anyhow::Ok(answer)
-    };
-    let answer = tokio::time::timeout(Duration::from_secs(5), exchange).await??;
-    let status = answer.split(' ').nth(1).with_context(|| format!("no status line: {answer}"))?;
-    Ok(status.parse()?)
 }
