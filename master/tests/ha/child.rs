@@ -30,6 +30,7 @@ pub(crate) const SEE_OFF: Duration = Duration::from_millis(2500);
 
 /// How a child is set up.
 #[derive(Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts, each with a name of its own")]
 pub(crate) struct Setup {
     url: String,
     ordinal: u8,
