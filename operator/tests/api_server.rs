@@ -25,12 +25,18 @@ use support::{
 
 #[path = "api_server/life.rs"]
 mod life;
+#[path = "api_server/manifests.rs"]
+mod manifests;
 #[path = "api_server/process.rs"]
 mod process;
 
 fn context(server: &Server) -> Context {
+    context_of(server, Who::Operator)
+}
+
+fn context_of(server: &Server, who: Who) -> Context {
     let metrics = Metrics::new().expect("metrics");
-    Context::new(server.client(Who::Operator), "operator".to_owned(), metrics, Arc::new(|| true))
+    Context::new(server.client(who), "operator".to_owned(), metrics, Arc::new(|| true))
 }
 
 async fn get(admin: &Client, namespace: &str, name: &str) -> MooncakeMaster {
@@ -72,6 +78,8 @@ async fn the_operator_against_a_real_api_server() {
     a_deleted_lease_goes_on_with_the_epoch(&server).await;
     a_lease_that_a_master_created_is_adopted(&server).await;
     what_the_api_server_refuses_is_on_status(&server).await;
+    manifests::an_operator_of_one_namespace_needs_nothing_outside(&server).await;
+    manifests::calls_for_leases_have_a_priority_level_of_their_own(&server).await;
     process::two_processes_elect_one_and_hand_over(&server).await;
     life::a_pair_lives_through_changes_and_faults(&server).await;
 }

@@ -23,6 +23,10 @@ pub(crate) enum Who {
     Admin,
     /// The operator's account of `manifests/base`, with just the rights given there.
     Operator,
+    /// The operator's account of `manifests/namespaced`.
+    NamespacedOperator,
+    /// The account of a master, without rights.
+    Master,
 }
 
 impl Who {
@@ -30,6 +34,8 @@ impl Who {
         match self {
             Who::Admin => "admin",
             Who::Operator => "operator",
+            Who::NamespacedOperator => "namespaced-operator",
+            Who::Master => "master",
         }
     }
 }
@@ -114,12 +120,18 @@ impl Server {
         let key =
             Command::new("openssl").args(["genrsa", "-out", "sa.key", "2048"]).current_dir(path).output();
         assert!(key.expect("openssl runs").status.success());
-        let system = "system:serviceaccounts:mooncake-system";
-        let tokens = format!(
-            "admin,admin,1,system:masters\n\
-             operator,system:serviceaccount:mooncake-system:mooncake-operator,2,\"system:serviceaccounts,{system}\"\n"
-        );
-        fs::write(path.join("tokens"), tokens).expect("tokens");
+        let accounts = [
+            (Who::Operator, "mooncake-system", "mooncake-operator"),
+            (Who::NamespacedOperator, "mooncake", "mooncake-operator"),
+            (Who::Master, "flow", "m-master"),
+        ];
+        let mut tokens = vec!["admin,admin,1,system:masters".to_owned()];
+        tokens.extend(accounts.map(|(who, namespace, account)| {
+            let (token, groups) =
+                (who.token(), format!("system:serviceaccounts,system:serviceaccounts:{namespace}"));
+            format!("{token},system:serviceaccount:{namespace}:{account},{token},\"{groups}\"")
+        }));
+        fs::write(path.join("tokens"), tokens.join("\n")).expect("tokens");
         let api = spawn(
             &programs.join("kube-apiserver"),
             path,
@@ -186,7 +198,8 @@ impl Server {
         let client = self.client(Who::Admin);
         let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests");
         let crd = "crds/store.mooncake.io_mooncakemasters.yaml";
-        for file in ["base/namespace.yaml", crd, "base/access.yaml", "base/deployment.yaml"] {
+        for file in ["base/namespace.yaml", crd, "base/access.yaml", "base/flow.yaml", "base/deployment.yaml"]
+        {
             let text = fs::read_to_string(manifests.join(file)).expect(file);
             for document in serde_yaml_ng::Deserializer::from_str(&text) {
                 apply(&client, &Value::deserialize(document).expect(file)).await;
@@ -198,6 +211,23 @@ impl Server {
             api.list(&ListParams::default()).await.map_err(|error| error.to_string())
         })
         .await;
+    }
+
+    /// The objects of a directory of `manifests`, as `kubectl apply -k` reads it.
+    pub(crate) fn kustomize(&self, directory: &str) -> Vec<Value> {
+        let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests").join(directory);
+        let kubectl = Command::new(programs().join("kubectl"))
+            .arg("kustomize")
+            .arg(&manifests)
+            // No configuration of whoever runs the tests.
+            .env("KUBECONFIG", self.directory.path().join("none"))
+            .output()
+            .expect("kubectl runs");
+        assert!(kubectl.status.success(), "{}", String::from_utf8_lossy(&kubectl.stderr));
+        let text = String::from_utf8(kubectl.stdout).expect("text");
+        serde_yaml_ng::Deserializer::from_str(&text)
+            .map(|document| Value::deserialize(document).expect("an object"))
+            .collect()
     }
 
     /// A new namespace in which only restricted pods are let in.
