@@ -11,6 +11,10 @@ pub enum ConditionType {
     Degraded,
     /// Nobody serves, and the active role cannot move to anybody who would.
     FailoverBlocked,
+    /// So many clients fell silent at once that the active suspects the network, or itself.
+    ClientsSilent,
+    /// Heartbeats come to where they are served.
+    HeartbeatRouted,
 }
 
 /// Status of a condition.
@@ -35,11 +39,13 @@ impl ConditionStatus {
 
 impl ConditionType {
     /// All, in the order in which they are reported.
-    pub const ALL: [ConditionType; 4] = [
+    pub const ALL: [ConditionType; 6] = [
         ConditionType::Available,
         ConditionType::Progressing,
         ConditionType::Degraded,
         ConditionType::FailoverBlocked,
+        ConditionType::ClientsSilent,
+        ConditionType::HeartbeatRouted,
     ];
 
     /// As it stands in the API.
@@ -49,6 +55,8 @@ impl ConditionType {
             ConditionType::Progressing => "Progressing",
             ConditionType::Degraded => "Degraded",
             ConditionType::FailoverBlocked => "FailoverBlocked",
+            ConditionType::ClientsSilent => "ClientsSilent",
+            ConditionType::HeartbeatRouted => "HeartbeatRouted",
         }
     }
 
@@ -70,6 +78,14 @@ impl ConditionType {
             ConditionType::FailoverBlocked => {
                 "The active has not served for `spec.failover.blockedAfter`, and the role cannot move to a master that \
                  would. Nothing is moved while it is True."
+            }
+            ConditionType::ClientsSilent => {
+                "So many clients fell silent at once that the active suspects the network, or itself, and holds them \
+                 back from being dropped for one more suspicion time. What they hold is not served meanwhile."
+            }
+            ConditionType::HeartbeatRouted => {
+                "Clients send their heartbeats to where they are served. False while the active refuses some: those \
+                 clients count as silent."
             }
         }
     }
@@ -208,6 +224,26 @@ reasons! {
     FailoverUnknown: FailoverBlocked Unknown,
         "The operator could not read what it needs from the API server.",
         "See Available.";
+    ClientsHeard: ClientsSilent False,
+        "No mass silence. Single clients may be silent; `status.clients` counts them.",
+        "Nothing.";
+    MassSilence: ClientsSilent True,
+        "A large part of the clients fell silent within one active time.",
+        "Look at the network between clients and the active before anything else. Those that come back keep all that \
+         they hold.";
+    ClientsUnknown: ClientsSilent Unknown,
+        "There is no active, or it does not say how its clients are.",
+        "See Available. An image older than the operator does not say it at all.";
+    HeartbeatsRouted: HeartbeatRouted True,
+        "For a minute no heartbeat has come to a port that does not serve it.",
+        "Nothing.";
+    HeartbeatRoutingMismatch: HeartbeatRouted False,
+        "Heartbeats come to the rpc port, while `spec.heartbeat.keepOnMain` is false. Released native clients know no \
+         other port; they expire, and what they hold is dropped.",
+        "Set `spec.heartbeat.keepOnMain` to true until those clients are replaced. The active's log names them.";
+    HeartbeatRoutingUnknown: HeartbeatRouted Unknown,
+        "There is no active, or it does not say what it has refused.",
+        "See ClientsSilent.";
 }
 
 #[cfg(test)]

@@ -50,6 +50,13 @@ use std::collections::BTreeMap;
         json_path = ".status.conditions[?(@.type==\"Degraded\")].reason",
         description = "Reason of the condition Degraded",
         priority = "1"
+    ),
+    printcolumn(
+        name = "Suspected",
+        type_ = "integer",
+        json_path = ".status.clients.suspected",
+        description = "Clients that are silent and not yet given up",
+        priority = "1"
     )
 )]
 #[serde(rename_all = "camelCase")]

@@ -51,7 +51,10 @@ pub struct MooncakeMasterStatus {
     /// The last failover of an active that was blocked or not Ready; the cool-down counts from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failover: Option<LastFailover>,
-    /// Available, Progressing, Degraded and FailoverBlocked; the reasons are in docs/conditions.md.
+    /// Clients of the active, by state; absent while it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients: Option<ClientCounts>,
+    /// Available, Progressing, Degraded, FailoverBlocked and others; types and reasons are in docs/conditions.md.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
@@ -67,6 +70,21 @@ pub struct ActiveStatus {
     /// Id of its process, new with each start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incarnation: Option<String>,
+}
+
+/// Clients that have memory in the pool, by state. Renewed at most every 10 s, if nothing else changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientCounts {
+    /// Heard within the active time.
+    #[serde(default)]
+    pub active: i64,
+    /// Silent for longer; what they hold is kept and not served.
+    #[serde(default)]
+    pub suspected: i64,
+    /// Silent for too long; what they held is being dropped.
+    #[serde(default)]
+    pub offline: i64,
 }
 
 /// One pod.

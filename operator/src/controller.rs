@@ -3,6 +3,7 @@
 use crate::{
     apply::{Outcome, apply},
     build::build,
+    clients,
     decide::{Action, Observed, decide},
     events::{events, recovered},
     health::{Target, Watchdog},
@@ -229,7 +230,9 @@ async fn try_pass(context: &Context, key: &Key) -> Result<(Pass, Option<Trouble>
             }
         }
     }
-    let again = decision.again.mul_f64(rand::rng().random_range(0.9..1.1));
+    // How its clients are is no change that anybody tells.
+    let ask = seen.active().map_or(decision.again, |_| clients::ASK_EVERY);
+    let again = decision.again.min(ask).mul_f64(rand::rng().random_range(0.9..1.1));
     Ok((Pass { writes: done.len() + usize::from(written), again: Some(again) }, trouble))
 }
 
@@ -276,7 +279,12 @@ async fn write_status(
     if !(context.may_write)() {
         return Ok(false);
     }
-    let written = status::write(&context.client, master, report).await?;
+    let before = master.status.clone().unwrap_or_default();
+    let key = (namespace, name);
+    let report =
+        context.memory.clients(&key, |remembered| remembered.settle(&before, report.clone(), Instant::now()));
+    let written = status::write(&context.client, master, &report).await?;
+    let (namespace, name) = key;
     if written {
         context.metrics.writes.with_label_values(&["status"]).inc();
         for condition in &report.conditions {

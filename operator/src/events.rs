@@ -116,7 +116,9 @@ pub fn events(before: &MooncakeMasterStatus, after: &MooncakeMasterStatus, done:
                 (reason.status() == ConditionStatus::True).then_some(EventType::Warning)
             }
             (ConditionType::Progressing, Some(Reason::RollingOut)) => Some(EventType::Normal),
-            (ConditionType::Available, Some(Reason::LeaseExpired)) => Some(EventType::Warning),
+            (_, Some(Reason::LeaseExpired | Reason::MassSilence | Reason::HeartbeatRoutingMismatch)) => {
+                Some(EventType::Warning)
+            }
             _ => None,
         };
         if let Some(type_) = worth {

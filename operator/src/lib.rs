@@ -13,6 +13,7 @@
 
 pub mod apply;
 pub mod build;
+pub mod clients;
 pub mod config;
 pub mod controller;
 pub mod crash;

@@ -3,6 +3,7 @@
 //! A restart forgets it, which makes the operator wait anew. It never makes it act earlier.
 
 use crate::{
+    clients,
     decide::{Disagreement, Health, Hold},
     health::{Seen, Target, Track},
 };
@@ -36,6 +37,7 @@ struct Remembered {
     nodes: Vec<String>,
     last_error: Option<String>,
     failures: u32,
+    clients: clients::Remembered,
 }
 
 #[derive(Debug)]
@@ -192,6 +194,11 @@ impl Memory {
         let all = self.0.lock();
         let there = |remembered: &Remembered| remembered.nodes.iter().any(|name| name == node);
         all.iter().filter(|(_, remembered)| there(remembered)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// What is remembered of the clients of the active.
+    pub(crate) fn clients<T>(&self, key: &Key, act: impl FnOnce(&mut clients::Remembered) -> T) -> T {
+        self.with(key, |remembered| act(&mut remembered.clients))
     }
 
     /// What the API server said to the last pass.

@@ -2,6 +2,7 @@
 
 use crate::{
     build::{Desired, Kind},
+    clients,
     decide::{
         FailoverRules, Health, Hold, Holder, Lease, LeaseState, Node, ObjectState, Observed, Phase, Pod,
         PodRef, Presence, Says, disagreement,
@@ -151,6 +152,7 @@ pub async fn observe(
         lease,
         pods,
         any_pod,
+        clients: None,
         disagreed_for: Duration::ZERO,
         last_error: memory.last_error(&key),
         failover: rules(master),
@@ -160,6 +162,8 @@ pub async fn observe(
         unserved_for: Duration::ZERO,
         routed,
     };
+    let port = u16::try_from(master.spec.ports.metrics).unwrap_or_default();
+    seen.clients = clients::observe(&seen, memory, probe, &key, port).await;
     remember(&mut seen, &status, memory, &key);
     Ok(seen)
 }

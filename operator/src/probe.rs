@@ -1,15 +1,18 @@
-//! Asking a master what it is: `GET /ha_status` on its metrics port.
+//! Asking a master what it is: `GET /ha_status` on its metrics port, and other pages there.
 
 use crate::decide::Says;
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper::body::Bytes;
+use hyper::{HeaderMap, body::Bytes};
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use std::{net::IpAddr, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
-/// Time for the whole question.
+/// Time for a whole question.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest answer, bytes; a state is one word.
 const LONGEST: usize = 256;
@@ -47,26 +50,31 @@ impl Default for Probe {
 impl Probe {
     /// What the master at that address says of itself.
     pub async fn ask(&self, ip: IpAddr, port: u16) -> Answer {
-        let host = match ip {
-            IpAddr::V4(ip) => ip.to_string(),
-            IpAddr::V6(ip) => format!("[{ip}]"),
+        let Some((headers, state)) = self.get(ip, port, "/ha_status", LONGEST).await else {
+            return Answer::NOTHING;
         };
-        let Ok(uri) = format!("http://{host}:{port}/ha_status").parse() else { return Answer::NOTHING };
-        match tokio::time::timeout(TIMEOUT, self.get(uri)).await {
-            Ok(Some(answer)) => answer,
-            Ok(None) | Err(_) => Answer::NOTHING,
-        }
+        let incarnation = headers.get(INCARNATION).and_then(|id| id.to_str().ok());
+        let incarnation = incarnation.filter(|id| !id.is_empty() && id.len() <= LONGEST).map(str::to_owned);
+        Answer { says: read(&state), incarnation }
     }
 
-    async fn get(&self, uri: hyper::Uri) -> Option<Answer> {
-        let response = self.client.get(uri).await.ok()?;
-        if !response.status().is_success() {
-            return None;
-        }
-        let incarnation = response.headers().get(INCARNATION).and_then(|id| id.to_str().ok());
-        let incarnation = incarnation.filter(|id| !id.is_empty() && id.len() <= LONGEST).map(str::to_owned);
-        let body = Limited::new(response.into_body(), LONGEST).collect().await.ok()?.to_bytes();
-        Some(Answer { says: read(std::str::from_utf8(&body).ok()?), incarnation })
+    /// A page of at most `longest` bytes; `None` if it does not come within 1 s.
+    pub(crate) async fn page(&self, ip: IpAddr, port: u16, path: &str, longest: usize) -> Option<String> {
+        self.get(ip, port, path, longest).await.map(|(_, page)| page)
+    }
+
+    async fn get(&self, ip: IpAddr, port: u16, path: &str, longest: usize) -> Option<(HeaderMap, String)> {
+        let uri = format!("http://{}{path}", SocketAddr::new(ip, port)).parse().ok()?;
+        let answer = async {
+            let response = self.client.get(uri).await.ok()?;
+            if !response.status().is_success() {
+                return None;
+            }
+            let (parts, body) = response.into_parts();
+            let body = Limited::new(body, longest).collect().await.ok()?.to_bytes();
+            Some((parts.headers, String::from_utf8(body.to_vec()).ok()?))
+        };
+        tokio::time::timeout(TIMEOUT, answer).await.ok()?
     }
 }
 

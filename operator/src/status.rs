@@ -1,7 +1,7 @@
 //! Reporting: a status is written when it says something new.
 
 use crate::{
-    build,
+    build, clients,
     decide::{
         Decision, Finding, LeaseState, MoveKind, Moving, Observed, Outcome, Party, PastFailover, PastMove,
         Phase, Plan, Pod, Says, Step,
@@ -43,6 +43,8 @@ pub fn report(
         }
         LeaseState::Missing | LeaseState::Foreign(_) => (None, None),
     };
+    let mut findings = decision.conditions.clone();
+    findings.extend(clients::findings(seen.clients.as_ref()));
     let wanted: Vec<&Pod> = seen.pods.iter().filter(|pod| pod.ordinal < seen.replicas).collect();
     let count = |of: &dyn Fn(&Pod) -> bool| seen.pods.iter().filter(|pod| of(pod)).count() as i32;
     let selector: Vec<String> =
@@ -62,7 +64,8 @@ pub fn report(
         move_: moves.0,
         last_move: moves.1,
         last_failover: moves.2,
-        conditions: conditions(&old.conditions, &decision.conditions, master.metadata.generation, now),
+        conditions: conditions(&old.conditions, &findings, master.metadata.generation, now),
+        clients: seen.clients.as_ref().map(|clients| clients.counts.clone()),
         active,
     }
 }
@@ -70,9 +73,15 @@ pub fn report(
 /// The status when nothing could be observed: what was known stays, but the conditions say that it is not known now.
 pub fn unobservable(master: &MooncakeMaster, error: &str, now: Timestamp) -> MooncakeMasterStatus {
     let old = master.status.clone().unwrap_or_default();
-    let findings =
-        [Reason::Unobservable, Reason::ProgressUnknown, Reason::HealthUnknown, Reason::FailoverUnknown]
-            .map(|reason| Finding::new(reason, error));
+    let findings = [
+        Reason::Unobservable,
+        Reason::ProgressUnknown,
+        Reason::HealthUnknown,
+        Reason::FailoverUnknown,
+        Reason::ClientsUnknown,
+        Reason::HeartbeatRoutingUnknown,
+    ]
+    .map(|reason| Finding::new(reason, error));
     let conditions = conditions(&old.conditions, &findings, master.metadata.generation, now);
     MooncakeMasterStatus { conditions, ..old }
 }
@@ -264,6 +273,7 @@ pub async fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mooncake_crds::ConditionType;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).expect("a time")
@@ -285,8 +295,15 @@ mod tests {
     fn nothing_is_claimed_of_what_cannot_be_observed() {
         let mut master =
             MooncakeMaster::new("m", serde_json::from_value(json!({ "image": "i:1" })).expect("a spec"));
-        let known = [Reason::ActiveServing, Reason::UpToDate, Reason::AsExpected, Reason::NotBlocked]
-            .map(|r| Finding::new(r, "a"));
+        let known = [
+            Reason::ActiveServing,
+            Reason::UpToDate,
+            Reason::AsExpected,
+            Reason::NotBlocked,
+            Reason::ClientsHeard,
+            Reason::HeartbeatsRouted,
+        ]
+        .map(|r| Finding::new(r, "a"));
         master.status = Some(MooncakeMasterStatus {
             epoch: Some(4),
             conditions: conditions(&[], &known, Some(1), at(1)),
@@ -294,7 +311,7 @@ mod tests {
         });
         let status = unobservable(&master, "no answer", at(2));
         assert_eq!(status.epoch, Some(4));
-        assert_eq!(status.conditions.len(), 4);
+        assert_eq!(status.conditions.len(), ConditionType::ALL.len(), "of none is anything known");
         for condition in &status.conditions {
             assert_eq!((&*condition.status, &*condition.message), ("Unknown", "no answer"), "{condition:?}");
             assert_eq!(condition.last_transition_time, Time(at(2)));

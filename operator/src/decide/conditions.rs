@@ -25,6 +25,7 @@ impl Finding {
             ConditionType::Progressing | ConditionType::Degraded | ConditionType::FailoverBlocked => {
                 self.reason.status() != ConditionStatus::True
             }
+            ConditionType::ClientsSilent | ConditionType::HeartbeatRouted => true,
         }
     }
 }

@@ -74,6 +74,7 @@ fn settled() -> Observed {
         known_epoch: 3,
         pods: vec![active, pod(1)],
         any_pod: true,
+        clients: None,
         disagreed_for: Duration::ZERO,
         last_error: None,
         failover: rules(),

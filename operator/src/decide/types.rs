@@ -1,7 +1,7 @@
 //! What was observed, in plain values: no Kubernetes types, no clock, no client.
 
 use super::moves::{FailoverRules, Moving, PastFailover, PastMove};
-use crate::build::Kind;
+use crate::{build::Kind, clients::Clients};
 use std::time::Duration;
 
 /// One resource and everything around it.
@@ -30,6 +30,8 @@ pub struct Observed {
     pub pods: Vec<Pod>,
     /// There is a pod with the resource's labels, whoever made it: an earlier StatefulSet's pod may outlive it.
     pub any_pod: bool,
+    /// What the active says of its clients; `None` if there is none that does.
+    pub clients: Option<Clients>,
     /// How long label and Lease have disagreed in the way they do now.
     pub disagreed_for: Duration,
     /// What the API server said when the last pass could not carry out an action.

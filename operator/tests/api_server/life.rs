@@ -112,6 +112,7 @@ pub(crate) async fn a_pair_lives_through_changes_and_faults(server: &Server) {
     assert!(roles.contains(&"Active".to_owned()) && roles.contains(&"Standby".to_owned()), "{roles:?}");
 
     nothing_is_written_while_the_lease_is_renewed(&life, &context).await;
+    clients_of_the_active_are_on_status(&life).await;
     let rolled = a_roll_takes_the_active_last(&life, &oracle, &first).await;
     a_bad_image_stops_at_the_standby_and_a_revert_heals(&life, &rolled).await;
     a_crashed_active_is_replaced(&life, &rolled).await;
@@ -141,6 +142,8 @@ pub(crate) async fn a_pair_lives_through_changes_and_faults(server: &Server) {
         "HealthCheckRecovered",
         "RoleMoving",
         "RoleMoved",
+        "MassSilence",
+        "HeartbeatRoutingMismatch",
     ] {
         assert!(said.iter().any(|reason| reason == expected), "{expected} is not among {said:?}");
     }
@@ -177,6 +180,36 @@ async fn nothing_is_written_while_the_lease_is_renewed(life: &Life, context: &co
         renewed().await;
     }
     assert_eq!(writes().await, before, "zero writes while nothing changes");
+}
+
+async fn clients_of_the_active_are_on_status(life: &Life) {
+    let pods: Api<Pod> = Api::namespaced(life.admin.clone(), NS);
+    let mut round = 0;
+    let mut says = async |clients: Option<Value>, counts: Option<[i64; 3]>, silent: &str, routed: &str| {
+        life.world.say_of_clients(clients);
+        // Whatever happens to a pod, the operator looks at once.
+        round += 1;
+        let patch = json!({ "metadata": { "annotations": { "example.com/round": round.to_string() } } });
+        pods.patch("m-0", &PatchParams::default(), &Patch::Merge(&patch)).await.expect("a patch");
+        eventually(&format!("{silent}, {routed}"), LIMIT, async || {
+            let seen = get(&life.admin, NS, "m").await;
+            let clients = seen.status.clone().unwrap_or_default().clients;
+            let found = clients.map(|clients| [clients.active, clients.suspected, clients.offline]);
+            let as_wanted = found == counts
+                && reason(&seen, "ClientsSilent") == silent
+                && reason(&seen, "HeartbeatRouted") == routed;
+            if as_wanted { Ok(()) } else { Err(format!("{:?}", seen.status)) }
+        })
+        .await;
+    };
+    let summary = |suspected: u64, mass_silence: bool, mismatches: u64| {
+        Some(json!({ "clients": { "active": 3, "suspected": suspected, "offline": 0 },
+            "mass_silence": mass_silence, "heartbeat_routing_mismatches": mismatches }))
+    };
+    says(None, None, "Unknown ClientsUnknown", "Unknown HeartbeatRoutingUnknown").await;
+    says(summary(0, false, 0), Some([3, 0, 0]), "False ClientsHeard", "True HeartbeatsRouted").await;
+    says(summary(2, true, 0), Some([3, 2, 0]), "True MassSilence", "True HeartbeatsRouted").await;
+    says(summary(2, false, 4), Some([3, 2, 0]), "False ClientsHeard", "False HeartbeatRoutingMismatch").await;
 }
 
 async fn a_roll_takes_the_active_last(

@@ -44,6 +44,8 @@ struct Faults {
     blocked: BTreeSet<String>,
     /// Uids of pods of which the kubelet says that they are not Ready.
     unready: BTreeSet<String>,
+    /// What masters say of their clients; `None`: they do not say it.
+    clients: Option<Value>,
 }
 
 impl Drop for World {
@@ -154,6 +156,11 @@ impl World {
     /// How many calls were answered by masters that are blocked.
     pub(crate) fn blocked_answers(&self) -> usize {
         self.blocked_answers.load(Ordering::Relaxed)
+    }
+
+    /// What the masters say of their clients from now on.
+    pub(crate) fn say_of_clients(&self, clients: Option<Value>) {
+        self.faults.lock().clients = clients;
     }
 
     /// The process of that pod starts anew.
@@ -303,13 +310,22 @@ impl Node {
         let state = Arc::new(AtomicU8::new(STANDBY));
         let (shown, incarnation) = (Arc::clone(&state), format!("process-{}", self.next_ip));
         let id = incarnation.clone();
-        let page = Router::new().route(
-            "/ha_status",
-            get(move || async move {
-                let word = if shown.load(Ordering::Relaxed) == SERVING { "serving" } else { "standby" };
-                ([("mooncake-incarnation", id)], word)
-            }),
-        );
+        let faults = Arc::clone(&self.faults);
+        let page = Router::new()
+            .route(
+                "/ha_status",
+                get(move || async move {
+                    let word = if shown.load(Ordering::Relaxed) == SERVING { "serving" } else { "standby" };
+                    ([("mooncake-incarnation", id)], word)
+                }),
+            )
+            .route(
+                "/clients/summary",
+                get(move || async move {
+                    let clients = faults.lock().clients.clone();
+                    clients.map(|clients| clients.to_string()).ok_or(axum::http::StatusCode::NOT_FOUND)
+                }),
+            );
         let listener =
             tokio::net::TcpListener::bind((ip, self.ports.metrics)).await.expect("a loopback address");
         let page = tokio::spawn(async move { axum::serve(listener, page).await.expect("a page") });

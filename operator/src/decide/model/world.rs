@@ -289,6 +289,7 @@ impl World {
                     designated: lease.designated.map(|uid| uid.to_string()),
                 }),
             },
+            clients: None,
             disagreed_for: Duration::ZERO,
             last_error: None,
             failover: RULES,
