@@ -11,11 +11,14 @@ use std::{
     fs::File,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
 /// Selects the operator's Deployment and its pods.
 pub(crate) const OPERATOR: &str = "app.kubernetes.io/name=mooncake-operator";
+
+/// How clients resolve names, in the cluster's directory.
+const CLIENT_RESOLVER: &str = "client-resolv.conf";
 
 /// The node at which the control plane and the clients run; the other one is `node2`.
 pub const CONTROL_NODE: &str = "node1";
@@ -104,6 +107,10 @@ impl Cluster {
             teardown,
         };
 
+        let search = "default.svc.cluster.local svc.cluster.local cluster.local";
+        let resolver = format!("nameserver 10.250.0.2\nsearch {search}\noptions ndots:5\n");
+        std::fs::write(cluster.data.join(CLIENT_RESOLVER), resolver)?;
+
         let overlay = cluster.data.join("overlay");
         run(Command::new(cluster.repository.join("scripts/overlay.sh"))
             .arg(&overlay)
@@ -151,7 +158,8 @@ impl Cluster {
     /// # Errors
     /// With what kubectl printed, in which a refused field is named.
     pub fn apply(&self, manifest: &serde_json::Value) -> anyhow::Result<String> {
-        let file = self.data.join("apply.json");
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let file = self.data.join(format!("apply-{}.json", NUMBER.fetch_add(1, Ordering::Relaxed)));
         std::fs::write(&file, serde_json::to_vec(manifest)?)?;
         self.kubectl(&["apply", "-f", &file.to_string_lossy()])
     }
@@ -181,14 +189,12 @@ impl Cluster {
 
     /// A command that runs the client's Python inside the cluster's namespace, with the name resolution of a pod in the
     /// namespace `default`.
-    pub(crate) fn python(&self) -> anyhow::Result<Command> {
-        let resolver = self.data.join("client-resolv.conf");
-        let search = "default.svc.cluster.local svc.cluster.local cluster.local";
-        std::fs::write(&resolver, format!("nameserver 10.250.0.2\nsearch {search}\noptions ndots:5\n"))?;
+    pub(crate) fn python(&self) -> Command {
+        let resolver = self.data.join(CLIENT_RESOLVER);
         let mut command = Command::new("nsenter");
         command.args(["--net=/run/netns/k8s", "--", "unshare", "--mount", "bash", "-c"]);
         command.arg("mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"").arg(resolver).arg(&self.python);
-        Ok(command)
+        command
     }
 
     /// Where a scenario's logs go; made anew.

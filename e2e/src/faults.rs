@@ -12,7 +12,7 @@ use kube::{
     api::{ListParams, Patch, PatchParams},
 };
 use rustix::process::{Pid, Signal, kill_process};
-use std::{fmt, process::Command, time::Duration};
+use std::{fmt, net::IpAddr, process::Command, time::Duration};
 
 /// How the API server goes away.
 #[derive(Clone, Copy, Debug)]
@@ -101,12 +101,12 @@ pub fn link_outage(cluster: &Cluster) -> anyhow::Result<Fault<'_>> {
     Ok(Fault::new("the link between the nodes", move || run(network().arg("mend")).map(drop)))
 }
 
-/// Lets nothing from the operator's pods reach the ports `ports` of anybody; the API server stays in reach.
-pub async fn cut_operator_off<'a>(cluster: &'a Cluster, ports: &[u16]) -> anyhow::Result<Fault<'a>> {
+/// Lets nothing from the operator's pods reach `addresses`; everything else stays in reach.
+pub async fn cut_operator_off<'a>(cluster: &'a Cluster, addresses: &[IpAddr]) -> anyhow::Result<Fault<'a>> {
     let deployment = cluster.operator().await?;
     let namespace = deployment.namespace().context("namespace")?;
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
-    let ports = ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    let addresses = addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
     let mut inside = Vec::new();
     for pod in pods.list(&ListParams::default().labels(OPERATOR)).await? {
         let pid = container_pid(cluster, &namespace, &pod.name_any())?.as_raw_nonzero();
@@ -117,7 +117,7 @@ pub async fn cut_operator_off<'a>(cluster: &'a Cluster, ports: &[u16]) -> anyhow
     };
     for namespace in &inside {
         let chain = "add chain inet mooncake-cut out { type filter hook output priority 0; }";
-        let rule = format!("add rule inet mooncake-cut out tcp dport {{ {ports} }} drop");
+        let rule = format!("add rule inet mooncake-cut out ip daddr {{ {addresses} }} drop");
         nft(namespace, &format!("add table inet mooncake-cut; {chain}; {rule}"))?;
     }
     Ok(Fault::new("the operator's network", move || {

@@ -32,4 +32,19 @@ mod tests {
         assert_eq!(blocks(text, "sh"), ["make run\nmake test\n", "ls\n"]);
         assert_eq!(blocks(text, "json"), ["{}\n"]);
     }
+
+    /// Every line of the failure matrix names scenarios that exist.
+    #[test]
+    fn the_failure_matrix_names_scenarios() {
+        let scenarios = include_str!("../tests/scenarios/main.rs");
+        let matrix = include_str!("../../docs/failure-matrix.md");
+        let rows: Vec<&str> = matrix.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+        assert!(rows.len() > 10, "docs/failure-matrix.md has another form");
+        for row in rows {
+            let named = row.trim_end_matches(" |").rsplit("| ").next().unwrap_or_default();
+            for name in named.split(", ") {
+                assert!(scenarios.contains(&format!("(\"{name}\", ")), "no scenario {name:?}: {row}");
+            }
+        }
+    }
 }

@@ -85,7 +85,7 @@ async fn observed<'a, T>(
         ensure!(!seen.answers.is_empty(), "no mutation of the prober was answered: it has proved nothing");
         epochs::check(&seen.answers).map_err(|violation| anyhow!("two actives: {violation:?}"))?;
         watch.finish().await?;
-        println!(
+        crate::say!(
             "    oracles: {} mutations answered, {} not, {} pings; epochs in order, one leader label at a time",
             seen.answers.len(),
             seen.unanswered,

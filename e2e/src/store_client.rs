@@ -45,7 +45,7 @@ impl StoreClient {
         logs: &Path,
     ) -> anyhow::Result<StoreClient> {
         let log = File::options().create(true).append(true).open(logs.join("client.log"))?;
-        let mut command = tokio::process::Command::from(cluster.python()?);
+        let mut command = tokio::process::Command::from(cluster.python());
         let mut child = command
             .arg(cluster.file("e2e/client/store_client.py"))
             .env("MC_TCP_BIND_ADDRESS", NODE)

@@ -7,6 +7,7 @@ use mooncake_e2e::{
     faults::{self, Outage},
     instance::eventually,
     prober::Seen,
+    say,
     scenario::{self, Scenario},
     store_client::StoreClient,
 };
@@ -51,10 +52,7 @@ async fn away(cluster: &Cluster, name: &str, outage: Outage, length: Duration) -
             (client.exist("key-0").await.ok()? == 1).then_some(())
         })
         .await?;
-        println!(
-            "    the client reads again {:.1} s after the end",
-            Moment::now().since(ended).as_secs_f64()
-        );
+        say!("    the client reads again {:.1} s after the end", Moment::now().since(ended).as_secs_f64());
         instance.available()?;
 
         let after = (instance.holder().await?, instance.restarts().await?);
@@ -80,7 +78,7 @@ fn silent(began: Moment, ended: Moment, seen: &Seen) -> anyhow::Result<()> {
         "nothing was answered even at the beginning of the outage"
     );
     if let Some(last) = last {
-        println!(
+        say!(
             "    the last answer came {:.2} s after the API server went away",
             last.since(began).as_secs_f64()
         );

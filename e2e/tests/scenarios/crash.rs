@@ -10,6 +10,7 @@ use mooncake_e2e::{
     gap,
     instance::eventually,
     prober::Seen,
+    say,
     scenario::{self, Scenario},
     store_client::{Samples, StoreClient},
     watch::{Change, Watch, timeline},
@@ -83,8 +84,8 @@ async fn kill_once(
     let found = instance.restarts().await?;
     ensure!(found == expected, "restarts {found:?}, expected {expected:?}");
 
-    println!("    kill {}: {} -> {} (epoch {})", number + 1, before.pod, after.pod, after.epoch);
-    println!("{}", stages(fault, &scenario.watch));
+    say!("    kill {}: {} -> {} (epoch {})", number + 1, before.pod, after.pod, after.epoch);
+    say!("{}", stages(fault, &scenario.watch));
     Ok(Round { fault, samples })
 }
 
@@ -107,7 +108,7 @@ fn judge(rounds: &[Round], seen: &Seen) -> anyhow::Result<()> {
     ] {
         let median = gap::median(&gaps).context("no round")?;
         let maximum = gaps.iter().copied().max().context("no round")?;
-        println!("    gap of {call:5} median {median:.1?}, maximum {maximum:.1?}  {gaps:.1?}");
+        say!("    gap of {call:5} median {median:.1?}, maximum {maximum:.1?}  {gaps:.1?}");
         if bounded && (median > MEDIAN || maximum > MAXIMUM) && worst.is_ok() {
             worst = Err(anyhow::anyhow!(
                 "{call}: median {median:?} (at most {MEDIAN:?}), maximum {maximum:?} (at most {MAXIMUM:?})"
@@ -134,7 +135,7 @@ pub(crate) async fn deleted(cluster: &Cluster) -> anyhow::Result<()> {
         let fault = Moment::now();
         instance.api::<Pod>().delete(&before.pod, &DeleteParams::default()).await?;
         let after = instance.next_holder(&before).await?;
-        println!("{}", stages(fault, &scenario.watch));
+        say!("{}", stages(fault, &scenario.watch));
         let given_up = |change: &Change| match change {
             Change::Lease { epoch, released, .. } => *released || *epoch > before.epoch,
             _ => false,
@@ -142,7 +143,7 @@ pub(crate) async fn deleted(cluster: &Cluster) -> anyhow::Result<()> {
         let changes = scenario.watch.since(fault);
         let (at, _) = changes.iter().find(|(_, change)| given_up(change)).context("no release was seen")?;
         let release = at.since(fault);
-        println!("    the Lease was given up {release:.2?} after the deletion; {} holds it", after.pod);
+        say!("    the Lease was given up {release:.2?} after the deletion; {} holds it", after.pod);
         ensure!(release < RELEASE, "the Lease was given up only after {release:?}");
         let deleted = instance.api::<Pod>().get_opt(&before.pod).await?;
         ensure!(

@@ -1,15 +1,86 @@
-//! Somebody cannot reach somebody else.
+//! Somebody cannot reach somebody else, and nothing is wrong with the masters; or the active itself is cut off.
 
+use crate::blocked::faulty;
 use anyhow::ensure;
+use kube::ResourceExt as _;
 use mooncake_e2e::{
+    admin,
     clock::Moment,
     cluster::{CONTROL_NODE, Cluster},
+    epochs::Answer,
     faults,
+    instance::eventually,
+    prober::Seen,
+    say,
     scenario::{self, Scenario},
     store_client::StoreClient,
     watch::Change,
 };
+use serde_json::json;
 use std::time::Duration;
+
+/// One failed call is not three; and what only the operator cannot reach is not blocked.
+pub(crate) async fn operator(cluster: &Cluster) -> anyhow::Result<()> {
+    const CUT: Duration = Duration::from_secs(65);
+    /// Longer than one call of HealthCheck looks for the shard, shorter than two calls and the pause between them.
+    const HELD: Duration = Duration::from_millis(4500);
+    let mut spec = faulty();
+    spec["failover"] = json!({"blockedAfter": "5s"});
+    let body = async |scenario: &Scenario<'_>| {
+        let instance = &scenario.instance;
+        let before = (instance.holder().await?, instance.restarts().await?);
+        let began = Moment::now();
+        let hold = format!("hold_shard?index=7&for_ms={}", HELD.as_millis());
+        admin::fault(instance.admin(&before.0.pod).await?, &hold).await?;
+        let event = eventually("an Event says what was seen", HELD * 4, async || {
+            let events = instance.events().await.ok()?;
+            events.into_iter().find(|event| event.starts_with("HealthCheckRecovered"))
+        })
+        .await?;
+        say!("    {event}");
+        instance.available()?;
+
+        let mut addresses = Vec::new();
+        for pod in instance.pods().await? {
+            addresses.push(instance.address(&pod.name_any()).await?);
+        }
+        let cut = faults::cut_operator_off(cluster, &addresses).await?;
+        let cut_at = Moment::now();
+        let told = eventually("the operator says that it is cut off", CUT, async || {
+            let (status, reason) = instance.condition("Degraded").await.ok()??;
+            (status == "True" && reason == "OperatorCutOff").then(Moment::now)
+        })
+        .await?;
+        say!("    cut off, and says so after {:.1} s", told.since(cut_at).as_secs_f64());
+        tokio::time::sleep(cut_at.after(CUT).since(Moment::now())).await;
+        let after = (instance.holder().await?, instance.restarts().await?);
+        cut.end()?;
+        eventually("nothing needs attention any more", Duration::from_secs(30), async || {
+            let (status, _) = instance.condition("Degraded").await.ok()??;
+            (status == "False").then_some(())
+        })
+        .await?;
+        ensure!(after == before, "before {before:?}, after {after:?}");
+        let moved = |change: &Change| match change {
+            Change::Lease { epoch, released, .. } => *released || *epoch != before.0.epoch,
+            Change::Labelled { pod } => pod.as_ref() != Some(&before.0.pod),
+            Change::Pod { ending, .. } => *ending,
+            _ => false,
+        };
+        let changes = scenario.watch.since(began);
+        let moves: Vec<_> = changes.iter().filter(|(_, change)| moved(change)).collect();
+        ensure!(moves.is_empty(), "moved: {moves:?}");
+        say!("    cut off for {CUT:.0?}, nothing moved");
+        Ok((cut_at, cut_at.after(CUT)))
+    };
+    let answered = |(began, ended): (Moment, Moment), seen: &Seen| {
+        let during = |answer: &&Answer| answer.sent > began && answer.received < ended;
+        let count = seen.answers.iter().filter(during).count();
+        ensure!(count > 500, "only {count} mutations were answered: the active was not healthy");
+        Ok(())
+    };
+    scenario::run_with(cluster, "operator-cut-off", &spec, body, answered).await
+}
 
 /// The active's node hears nobody, and is heard by nobody.
 pub(crate) async fn active(cluster: &Cluster) -> anyhow::Result<()> {
@@ -38,7 +109,7 @@ pub(crate) async fn active(cluster: &Cluster) -> anyhow::Result<()> {
         let serves = |change: &Change| change.routes_to(&address);
         let (served, _) = scenario.watch.first("the standby serves", began, TAKEN_OVER * 2, serves).await?;
         client.works("after").await?;
-        println!(
+        say!(
             "    claimed after {:.1} s, in the Service after {:.1} s, the client puts and gets after {:.1} s",
             at.since(began).as_secs_f64(),
             served.since(began).as_secs_f64(),

@@ -1,7 +1,7 @@
 //! Every command of the README does what it says.
 
 use anyhow::{Context as _, bail, ensure};
-use mooncake_e2e::{cluster::Cluster, instance::eventually, readme::blocks, store_client::StoreClient};
+use mooncake_e2e::{cluster::Cluster, instance::eventually, readme::blocks, say, store_client::StoreClient};
 use std::{
     path::Path,
     process::{Child, Command, Stdio},
@@ -36,7 +36,7 @@ pub(crate) async fn run(cluster: &Cluster) -> anyhow::Result<()> {
     }
     ensure!(executed >= 3, "only {executed} blocks were found: has the README another form?");
     engine(cluster, &text, &logs).await?;
-    println!("    {executed} blocks of commands executed as they stand");
+    say!("    {executed} blocks of commands executed as they stand");
     let samples = cluster.file("manifests/samples");
     cluster.kubectl(&["delete", "-k", &samples.to_string_lossy(), "--wait=false"]).map(drop)
 }

@@ -4,6 +4,7 @@ use anyhow::{Context as _, ensure};
 use mooncake_e2e::{
     cluster::Cluster,
     instance::{create_namespace, sample},
+    say,
 };
 use serde_json::{Value, json};
 
@@ -48,7 +49,7 @@ pub(crate) async fn run(cluster: &Cluster) -> anyhow::Result<()> {
         let refusal = cluster.apply(&object).err().with_context(|| format!("{what}: accepted"))?;
         let text = format!("{refusal:#}");
         ensure!(paths.iter().any(|path| text.contains(path)), "{what}: {paths:?} not named in: {text}");
-        println!("    {what}: {}", text.lines().last().unwrap_or_default().trim());
+        say!("    {what}: {}", text.lines().last().unwrap_or_default().trim());
     }
     let none = cluster.kubectl(&["get", "mooncakemasters", "-n", NAMESPACE, "-o", "name"])?;
     ensure!(none.is_empty(), "created all the same: {none}");

@@ -2,7 +2,7 @@
 
 use crate::readme::on_the_cluster;
 use anyhow::{Context as _, ensure};
-use mooncake_e2e::{cluster::Cluster, readme::blocks};
+use mooncake_e2e::{cluster::Cluster, readme::blocks, say};
 
 /// The sample that the runbooks are about.
 const SAMPLE: &str = "mooncakemaster/sample";
@@ -37,7 +37,7 @@ pub(crate) fn run(cluster: &Cluster) -> anyhow::Result<()> {
         settled(cluster).with_context(|| format!("after {}", runbook.display()))?;
     }
     ensure!(executed >= 18, "only {executed} blocks were found: have the runbooks another form?");
-    println!("    {executed} blocks of commands executed as they stand");
+    say!("    {executed} blocks of commands executed as they stand");
     exposed(cluster)?;
     on_the_cluster(cluster, "kubectl kustomize manifests/alerts >/dev/null\n", &logs)?;
     cluster.kubectl(&["delete", "-k", &samples, "--wait=false"]).map(drop)

@@ -8,6 +8,7 @@ use mooncake_e2e::{
     clock::Moment,
     cluster::Cluster,
     instance::{METRICS_PORT, NAME, RPC_PORT, eventually},
+    say,
     scenario::{self, Scenario},
     store_client::StoreClient,
     watch::{Change, ROLE_LABEL},
@@ -101,7 +102,7 @@ pub(crate) async fn roll(cluster: &Cluster) -> anyhow::Result<()> {
         let holder = instance.holder().await?;
         let address = instance.address(&holder.pod).await?.to_string();
         ensure!(last.context("no endpoints")? == [address], "the Service does not route to {}", holder.pod);
-        println!("    rolled {replaced:?} in {:.1} s", Moment::now().since(began).as_secs_f64());
+        say!("    rolled {replaced:?} in {:.1} s", Moment::now().since(began).as_secs_f64());
         Ok(())
     };
     scenario::run(cluster, "roll", body, |(), _| Ok(())).await
