@@ -4,12 +4,12 @@ use crate::{
     admin::{AdminState, ControlThread, ProbeTarget},
     clock::Clock,
     config::Config,
-    core::Core,
+    core::{Core, Listener},
     fault::{FaultStep, FaultTarget, Faults},
     ha::connections::Connections,
     permit::ServingPermit,
-    rpc::{AcceptLimits, Budget, Plane, Server, ServerOptions, Service, ServiceInfo},
-    types::CoreOptions,
+    rpc::{AcceptLimits, Budget, Ear, Plane, Server, ServerOptions, Service, ServiceInfo},
+    types::{CoreOptions, OffboardingMode},
 };
 use std::{
     io,
@@ -26,6 +26,9 @@ use std::{
 const FIRST_BYTE: Duration = Duration::from_secs(10);
 /// Without a Lease a connection may stand still in the middle of a frame or an answer for this long.
 const STALL: Duration = Duration::from_secs(30);
+
+/// How long the end of serving waits for what is being offboarded (B9).
+const DRAIN: Duration = Duration::from_secs(10);
 
 /// A thread that listens to clients and has not ticked for this long was deaf meanwhile.
 const DEAF: Duration = Duration::from_secs(1);
@@ -50,7 +53,7 @@ pub struct Shared {
     pub clock: Arc<dyn Clock>,
 }
 
-/// A serving master. Dropping it closes its ports and stops its threads.
+/// A serving master. Dropping it closes its ports and stops its threads, the background last.
 #[derive(Debug)]
 pub struct Serving {
     faults: Arc<Faults>,
@@ -58,7 +61,9 @@ pub struct Serving {
     // The ports go before the background thread.
     main: Server,
     heartbeat: Option<Server>,
-    _background: BackgroundThread,
+    _liveness: Option<StepThread>,
+    _background: StepThread,
+    admin: Arc<AdminState>,
 }
 
 impl Serving {
@@ -134,10 +139,21 @@ impl Serving {
         }
         let options = port(Plane::Main, config.rpc.port, config.rpc.threads);
         let main = Server::start(options, service, budget, connections.clone())?;
-        let background = BackgroundThread::start(core.clone())?;
-        let ports =
-            [Some(&main), heartbeat.as_ref()].into_iter().flatten().map(Server::oldest_tick).collect();
-        control.handle().spawn(monitor(core.clone(), faults.clone(), Hearing::new(ports, clock.clone())));
+        let background = StepThread::background(core.clone(), permit.clone(), clock.clone())?;
+        let ears = [Some(&main), heartbeat.as_ref()].into_iter().flatten().flat_map(Server::ears).collect();
+        let mut monitor = Monitor {
+            core: core.clone(),
+            faults: faults.clone(),
+            hearing: Hearing::new(ears, clock.clone()),
+        };
+        let liveness = match config.core.offboarding_mode {
+            OffboardingMode::Async => {
+                control.handle().spawn(judge(monitor));
+                None
+            }
+            // It may wait for a shard's lock, which the control thread never does.
+            OffboardingMode::Sync => Some(StepThread::start("liveness", move || monitor.tick(), || true)?),
+        };
         let held = Arc::downgrade(&core);
         faults.set_target(Some(FaultTarget {
             threads: main.thread_states().len(),
@@ -155,7 +171,16 @@ impl Serving {
             address: main.local_address(),
             ticks: Arc::new(move || states.iter().map(|state| state.tick.load(Ordering::Relaxed)).collect()),
         });
-        Ok(Serving { faults, core, main, heartbeat, _background: background })
+        admin.set_core(Some(core.clone()));
+        Ok(Serving {
+            faults,
+            core,
+            main,
+            heartbeat,
+            _liveness: liveness,
+            _background: background,
+            admin: admin.clone(),
+        })
     }
 
     /// The core.
@@ -181,70 +206,105 @@ fn injected(step: FaultStep) -> io::Error {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.faults.set_target(None);
+        self.admin.set_core(None);
     }
 }
 
-/// Whether this process could hear its clients (B2): every accept loop and every thread that owns connections ran.
-struct Hearing<F> {
-    ports: Vec<F>,
+/// Whether this process could hear its clients (B2): every accept loop and every thread that owns connections, each for
+/// itself.
+struct Hearing {
+    ears: Vec<(Ear, Deafness)>,
     clock: Arc<dyn Clock>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Deafness {
     /// Until when it is known, clock milliseconds.
     known: u64,
     deaf: bool,
 }
 
-impl<F: Fn() -> u64> Hearing<F> {
-    fn new(ports: Vec<F>, clock: Arc<dyn Clock>) -> Hearing<F> {
-        let known = clock.now().as_millis();
-        Hearing { ports, clock, known, deaf: false }
+impl Hearing {
+    fn new(ears: Vec<Ear>, clock: Arc<dyn Clock>) -> Hearing {
+        let start = Deafness { known: clock.now().as_millis(), deaf: false };
+        Hearing { ears: ears.into_iter().map(|ear| (ear, start)).collect(), clock }
     }
 
-    /// For how long, since the last call, some part of it did not listen.
-    fn deaf_since_last(&mut self) -> Duration {
+    /// Reports for how long, since the last call, each part of it did not listen.
+    fn look(&mut self, mut report: impl FnMut(Option<Listener>, Duration)) {
         let now = self.clock.now().as_millis();
-        let oldest = self.ports.iter().map(|tick| tick()).fold(now, u64::min);
-        let (was_deaf, known) = (self.deaf, self.known);
-        self.deaf = now - oldest > DEAF.as_millis() as u64;
-        self.known = now;
-        match (was_deaf, self.deaf) {
-            (false, false) => Duration::ZERO,
-            // It began before the last look, which could not tell yet.
-            (false, true) => Duration::from_millis(now - oldest),
-            // The end is somewhere since the last look; all of it counts.
-            (true, _) => Duration::from_millis(now.saturating_sub(known)),
+        for (ear, deafness) in &mut self.ears {
+            let deaf = deafness.since_last(now, (ear.tick)());
+            if !deaf.is_zero() {
+                report(ear.listener, deaf);
+            }
         }
     }
 }
 
-/// Judges silence, on the control thread.
-async fn monitor<F: Fn() -> u64>(core: Arc<Core>, faults: Arc<Faults>, mut hearing: Hearing<F>) {
+impl Deafness {
+    fn since_last(&mut self, now: u64, tick: u64) -> Duration {
+        let age = now.saturating_sub(tick);
+        let was = *self;
+        *self = Deafness { known: now, deaf: age > DEAF.as_millis() as u64 };
+        match (was.deaf, self.deaf) {
+            (false, false) => Duration::ZERO,
+            // It began before the last look, which could not tell yet.
+            (false, true) => Duration::from_millis(age),
+            // The end is somewhere since the last look; all of it counts.
+            (true, _) => Duration::from_millis(now.saturating_sub(was.known)),
+        }
+    }
+}
+
+/// The judge of silence, and what tells it whether this master listened.
+struct Monitor {
+    core: Arc<Core>,
+    faults: Arc<Faults>,
+    hearing: Hearing,
+}
+
+impl Monitor {
+    /// Looks and judges: when to do it again.
+    fn tick(&mut self) -> Duration {
+        if let Some(pause) = self.faults.monitor_pause() {
+            return pause;
+        }
+        let core = &self.core;
+        self.hearing.look(|listener, deaf| match listener {
+            Some(listener) => core.report_deaf(listener, deaf),
+            None => core.report_stall(deaf),
+        });
+        core.liveness_tick()
+    }
+}
+
+async fn judge(mut monitor: Monitor) {
     loop {
-        while let Some(pause) = faults.monitor_pause() {
-            tokio::time::sleep(pause).await;
-        }
-        let deaf = hearing.deaf_since_last();
-        if !deaf.is_zero() {
-            core.report_stall(deaf);
-        }
-        let pause = core.liveness_tick();
+        let pause = monitor.tick();
         tokio::time::sleep(pause).await;
     }
 }
 
-/// The thread that may wait for a shard's lock: offboarding, abandoned puts, ranges set aside.
+/// A thread that may wait for a shard's lock, and takes step after step.
 #[derive(Debug)]
-struct BackgroundThread {
+struct StepThread {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl BackgroundThread {
-    fn start(core: Arc<Core>) -> io::Result<BackgroundThread> {
+impl StepThread {
+    /// `step` says when it wants to be called again, and `leave` whether it may be left as it is once it is to stop.
+    fn start(
+        name: &str,
+        mut step: impl FnMut() -> Duration + Send + 'static,
+        mut leave: impl FnMut() -> bool + Send + 'static,
+    ) -> io::Result<StepThread> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let thread = std::thread::Builder::new().name("background".to_owned()).spawn(move || {
-            while !stopped.load(Ordering::Acquire) {
-                let pause = core.background_tick();
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            while !stopped.load(Ordering::Acquire) || !leave() {
+                let pause = step();
                 if pause.is_zero() {
                     std::thread::yield_now();
                 } else {
@@ -252,11 +312,28 @@ impl BackgroundThread {
                 }
             }
         })?;
-        Ok(BackgroundThread { stop, thread: Some(thread) })
+        Ok(StepThread { stop, thread: Some(thread) })
+    }
+
+    /// Offboarding, abandoned puts, ranges set aside. When it is to stop, what is being offboarded is finished, unless
+    /// that takes longer than [`DRAIN`] or the permit is gone: then nothing may move.
+    fn background(
+        core: Arc<Core>,
+        permit: Arc<ServingPermit>,
+        clock: Arc<dyn Clock>,
+    ) -> io::Result<StepThread> {
+        let mut deadline = None;
+        let drained = core.clone();
+        let leave = move || {
+            let now = clock.now();
+            let deadline = *deadline.get_or_insert(now.saturating_add(DRAIN));
+            now >= deadline || !permit.held() || drained.is_offboarded()
+        };
+        StepThread::start("background", move || core.background_tick(), leave)
     }
 }
 
-impl Drop for BackgroundThread {
+impl Drop for StepThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
@@ -273,11 +350,16 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     #[test]
-    fn the_time_in_which_a_thread_was_stuck_is_reported_once() {
+    fn the_time_in_which_a_thread_was_stuck_is_reported_once_and_of_that_thread() {
         let clock = ManualClock::new(Instant::from_nanos(50_000_000_000));
         let ticks = [Arc::new(AtomicU64::new(50_000)), Arc::new(AtomicU64::new(50_000))];
-        let ports = ticks.iter().cloned().map(|tick| move || tick.load(Ordering::Relaxed)).collect();
-        let mut hearing = Hearing::new(ports, clock.clone());
+        let stuck_one = Listener::new(4);
+        let ears = ticks
+            .iter()
+            .cloned()
+            .zip([None, Some(stuck_one)])
+            .map(|(tick, listener)| Ear { listener, tick: Arc::new(move || tick.load(Ordering::Relaxed)) });
+        let mut hearing = Hearing::new(ears.collect(), clock.clone());
         let mut deaf = |passed: u64, stuck: bool| {
             clock.advance(Duration::from_millis(passed));
             let now = clock.now().as_millis();
@@ -285,7 +367,12 @@ mod tests {
             if !stuck {
                 ticks[1].store(now, Ordering::Relaxed);
             }
-            hearing.deaf_since_last().as_millis()
+            let mut reported = Duration::ZERO;
+            hearing.look(|listener, deaf| {
+                assert_eq!(listener, Some(stuck_one));
+                reported += deaf;
+            });
+            reported.as_millis()
         };
         assert_eq!(deaf(1000, false), 0);
         assert_eq!(deaf(1000, true), 0, "cannot tell yet");

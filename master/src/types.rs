@@ -82,6 +82,22 @@ pub enum LivenessState {
     Offline,
 }
 
+impl LivenessState {
+    /// In the order in which a client that is never heard again passes through them.
+    pub const ALL: [LivenessState; 3] =
+        [LivenessState::Active, LivenessState::Suspected, LivenessState::Offline];
+}
+
+/// Who completes the offboarding of a client (B9).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OffboardingMode {
+    /// The thread that retires the client, before it judges the next one.
+    Sync,
+    /// The background.
+    #[default]
+    Async,
+}
+
 /// The answer to a Ping (facts §4 of the wire notes); the numbers are the wire's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
@@ -298,10 +314,19 @@ pub struct CoreOptions {
     pub client_active_ttl: Duration,
     /// `client_suspicion_ttl_sec`.
     pub client_suspicion_ttl: Duration,
+    /// `client_mass_silence_ratio`: share of the Active clients, 0 to 1, that must fall silent within one active TTL for
+    /// it to be a mass silence (B2); 0 = never.
+    pub mass_silence_ratio: f64,
+    /// `client_mass_silence_min`: and at least so many.
+    pub mass_silence_min: u64,
     /// How long a segment that first becomes known by a `ReMount` takes no allocation (design §7): writers of an
     /// earlier master may still be writing into it. max(read lease TTL of that master, `put_start_discard_timeout`).
     pub remount_hold: Duration,
-    /// No client goes Offline before this much of serving time has passed (design §5).
+    /// `offboarding_mode`.
+    pub offboarding_mode: OffboardingMode,
+    /// `offboarding_queue_limit`: jobs at the most; further clients stay Suspected and further unmounts are refused.
+    pub offboarding_queue_limit: u64,
+    /// `client_offline_grace_sec`: no client goes Offline before this much of serving time has passed (design §5).
     pub offline_grace: Duration,
 }
 
@@ -315,7 +340,11 @@ impl Default for CoreOptions {
             put_start_release_timeout: Duration::from_secs(600),
             client_active_ttl: Duration::from_secs(10),
             client_suspicion_ttl: Duration::from_secs(20),
+            mass_silence_ratio: 0.5,
+            mass_silence_min: 5,
             remount_hold: Duration::from_secs(30),
+            offboarding_mode: OffboardingMode::default(),
+            offboarding_queue_limit: 10_000,
             offline_grace: Duration::from_secs(40),
         }
     }

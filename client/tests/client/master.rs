@@ -137,7 +137,12 @@ master! {
             *(if self.main { &mut notes.pings_on_main } else { &mut notes.pings_on_port }) += 1;
             let status = if notes.mounted { ClientStatus::ClientOk } else { ClientStatus::NeedRemount };
             drop(notes);
-            self.answer(v1::PingResponse { code: 0, view_version_id: 0, client_status: status as i32 })
+            self.answer(v1::PingResponse {
+                code: 0,
+                view_version_id: 0,
+                client_status: status as i32,
+                incarnation: 0,
+            })
         }
         mount_segment(self, _request: MountSegmentRequest, false) -> MountSegmentResponse {
             self.master.notes.lock().mounted = true;

@@ -3,6 +3,7 @@
 //! It is one OS thread with a current-thread runtime. Nothing on it takes a shard lock or runs a clean-up, so
 //! `/health`, `/readyz` and the probe answer while every data thread is stuck.
 
+mod clients;
 mod faults;
 mod http;
 mod metrics;
@@ -25,6 +26,7 @@ pub use crate::ha::role::{HaState, Leader, RoleInfo};
 use crate::{
     clock::Clock,
     config::{AdminConfig, Effective, ProbeConfig},
+    core::Core,
     fault::Faults,
     lock::Mutex,
     permit::ServingPermit,
@@ -57,6 +59,7 @@ pub struct AdminState {
     pub faults: Arc<Faults>,
     /// Which connections are the probe's; for the acceptor.
     pub probe_peers: Arc<ProbePeers>,
+    client_pages: clients::ClientPages,
     config: serde_json::Value,
     clock: Arc<dyn Clock>,
     rendered: Mutex<Option<(Instant, Bytes)>>,
@@ -83,6 +86,7 @@ impl AdminState {
             metrics,
             faults,
             probe_peers: Arc::default(),
+            client_pages: clients::ClientPages::default(),
             config: serde_json::json!({
                 "effective": effective.to_json(),
                 "sources": effective.sources(),
@@ -90,6 +94,11 @@ impl AdminState {
             clock,
             rendered: Mutex::new(None),
         })
+    }
+
+    /// Whose clients `/clients` shows from now on; None when nothing serves.
+    pub fn set_core(&self, core: Option<Arc<Core>>) {
+        self.client_pages.set_core(core);
     }
 
     fn rendered(&self) -> Bytes {

@@ -1,6 +1,6 @@
 //! The endpoints (facts §9.2). Every answer comes from atomics and prepared text; none waits for the store.
 
-use super::{AdminState, faults};
+use super::{AdminState, clients, faults};
 use axum::{
     Json, Router,
     extract::State,
@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The paths that exist.
-const PATHS: &str =
-    "/health, /readyz, /metrics, /metrics/summary, /role, /leader, /ha_status, /config, /fault";
+const PATHS: &str = "/health, /readyz, /metrics, /metrics/summary, /role, /leader, /ha_status, /clients, /clients/summary, /config, /fault";
 
 const INCARNATION: HeaderName = HeaderName::from_static("mooncake-incarnation");
 const EPOCH: HeaderName = HeaderName::from_static("mooncake-epoch");
@@ -28,6 +27,8 @@ pub(super) fn router(state: Arc<AdminState>) -> Router {
         .route("/role", get(role))
         .route("/leader", get(leader))
         .route("/ha_status", get(ha_status))
+        .route("/clients", get(clients::list))
+        .route("/clients/summary", get(clients::summary))
         .route("/config", get(config))
         .route("/fault", get(faults::list).delete(faults::clear))
         .route("/fault/{name}", post(faults::inject))

@@ -10,7 +10,7 @@ use super::{
     typed,
     value::Value,
 };
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 /// One option of the effective configuration.
 #[derive(Debug, Clone, PartialEq)]
@@ -220,6 +220,7 @@ pub(super) fn resolve(line: CommandLine, surroundings: &Surroundings<'_>) -> Res
         let active = resolved.value("client_active_ttl_sec").clone();
         resolved.set("client_suspicion_ttl_sec", active, Source::Derived);
     }
+    offline_grace(&mut resolved);
     log_level(&mut resolved);
     if (surroundings.env)("MC_RPC_PROTOCOL").is_some_and(|p| p != "tcp") {
         layers.errors.push(ConfigError::Conflict(
@@ -272,6 +273,26 @@ fn data_threads(layers: &mut Layers, resolved: &mut Resolved, cores: usize) {
         }
         Some((true, _)) => {}
         _ => resolved.set("rpc_thread_num", Value::Count(cores.clamp(1, 16) as u64), Source::Derived),
+    }
+}
+
+/// A client's RPC may take 30 s to time out, and nothing may be offline before it had a chance to call again (design §5).
+fn offline_grace(resolved: &mut Resolved) {
+    const CLIENT_RPC: Duration = Duration::from_secs(30);
+    const MARGIN: Duration = Duration::from_secs(10);
+    if resolved.is_given("client_offline_grace_sec") {
+        return;
+    }
+    let ttls = ["client_active_ttl_sec", "client_suspicion_ttl_sec"].map(|name| resolved.value(name).clone());
+    let mut longest = CLIENT_RPC;
+    for ttl in ttls {
+        if let Value::Duration(ttl) = ttl {
+            longest = longest.max(ttl);
+        }
+    }
+    if longest > CLIENT_RPC {
+        let grace = Value::Duration(longest + MARGIN);
+        resolved.set("client_offline_grace_sec", grace, Source::Derived);
     }
 }
 

@@ -79,6 +79,11 @@ pub static TABLE: &[Spec] = &[
     // Liveness
     o(Liveness, "client_active_ttl_sec", SECONDS_POSITIVE, "10", "Silence after which a client is suspected and what it owns is not served."),
     o(Liveness, "client_suspicion_ttl_sec", SECONDS_POSITIVE, "20", "Further silence after which it is offline and what it owns is dropped. Unset: the active TTL if that one is set, else 20."),
+    o(Liveness, "client_mass_silence_ratio", RATIO, "0.5", "When at least this share of the active clients falls silent within one active TTL, they stay suspected for twice the suspicion TTL: the master may be the one that is cut off. 0: off."),
+    o(Liveness, "client_mass_silence_min", POSITIVE, "5", "And at least so many of them."),
+    o(Liveness, "client_offline_grace_sec", SECONDS, "40", "No client goes offline before the master has served for this long. Unset: the larger of both TTLs and 30 s, plus 10 s."),
+    o(Liveness, "offboarding_mode", Kind::Choice(&["async", "sync"]), "async", "Who removes what an offline client had: async, the background; sync, the thread that judges the clients, before it judges the next one."),
+    o(Liveness, "offboarding_queue_limit", POSITIVE, "10000", "Clients and segments that are being removed at the most. Beyond it clients stay suspected and unmounts are refused, to be tried again."),
     o(Liveness, "client_live_ttl_sec", SECONDS_POSITIVE, "10", "Old name of client_active_ttl_sec.").deprecated("client_active_ttl_sec"),
     o(Liveness, "client_ttl", SECONDS_POSITIVE, "10", "Old name of client_active_ttl_sec.").deprecated("client_active_ttl_sec"),
     // HA

@@ -269,6 +269,7 @@ fn ttls_take_the_documented_precedence() {
     assert_eq!(ttls(&legacy, &[c, "--client_suspicion_ttl_sec=2"]), (60, 2));
     let grace = |args: &[&str]| none.run(args).config.core.offline_grace.as_secs();
     assert_eq!((grace(&["--client_ttl=2"]), grace(&["--client_ttl=50"])), (40, 60));
+    assert_eq!(grace(&["--client_ttl=50", "--client_offline_grace_sec=0"]), 0);
     for name in ["client_active_ttl_sec", "client_suspicion_ttl_sec", "client_ttl", "client_live_ttl_sec"] {
         assert!(fail(&[&format!("--{name}=0")])[0].contains(name));
         assert!(fail(&[&format!("--{name}=-1")])[0].contains(name));

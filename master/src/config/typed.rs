@@ -6,7 +6,7 @@ use super::{
     resolve::{Layers, Resolved},
     value::Value,
 };
-use crate::types::CoreOptions;
+use crate::types::{CoreOptions, OffboardingMode};
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 /// Everything that the process needs to know to start.
@@ -181,6 +181,10 @@ impl Resolved {
         if let Value::Address(ip) = self.value(name) { *ip } else { unreachable!("{name} is an address") }
     }
 
+    fn number(&self, name: &str) -> f64 {
+        if let Value::Number(n) = self.value(name) { *n } else { unreachable!("{name} is a number") }
+    }
+
     fn time(&self, name: &str) -> Duration {
         if let Value::Duration(d) = self.value(name) { *d } else { unreachable!("{name} is a duration") }
     }
@@ -324,10 +328,16 @@ fn core_options(r: &Resolved) -> CoreOptions {
         put_start_release_timeout: r.time("put_start_release_timeout_sec"),
         client_active_ttl: active,
         client_suspicion_ttl: suspicion,
+        mass_silence_ratio: r.number("client_mass_silence_ratio"),
+        mass_silence_min: r.count("client_mass_silence_min"),
         // Of this master's own settings; a promotion takes the larger of this and what the Lease says of the old one.
         remount_hold: lease.max(discard),
-        // A client's RPC may take 30 s to time out, and nothing may be offline before it had a chance to call again.
-        offline_grace: active.max(suspicion).max(Duration::from_secs(30)) + Duration::from_secs(10),
+        offboarding_mode: match r.text("offboarding_mode") {
+            "sync" => OffboardingMode::Sync,
+            _ => OffboardingMode::Async,
+        },
+        offboarding_queue_limit: r.count("offboarding_queue_limit"),
+        offline_grace: r.time("client_offline_grace_sec"),
     }
 }
 

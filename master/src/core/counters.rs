@@ -22,6 +22,7 @@ pub(crate) struct Counters {
     pub(crate) recovered: AtomicU64,
     pub(crate) offline: AtomicU64,
     pub(crate) stalls: AtomicU64,
+    pub(crate) mass_silence_held: AtomicU64,
     pub(crate) offboarded_replicas: AtomicU64,
 }
 
@@ -34,6 +35,21 @@ pub struct SegmentStats {
     pub allocated_bytes: u64,
     /// Bytes of the mounted segments.
     pub capacity_bytes: u64,
+}
+
+/// Clients by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientCounts {
+    /// Active.
+    pub active: u64,
+    /// Suspected.
+    pub suspected: u64,
+    /// Of these, those that are held for one more window, because many fell silent at once (B2).
+    pub held: u64,
+    /// Offline, that is being offboarded.
+    pub offline: u64,
+    /// Remounted and not Offline.
+    pub ready: u64,
 }
 
 /// A picture of the core for metrics and status, taken without any shard lock.
@@ -68,6 +84,10 @@ pub struct CoreStats {
     pub offline_transitions: u64,
     /// Times in which the master noticed that it had not listened.
     pub stalls: u64,
+    /// Suspected clients that are held for one more window, because many fell silent at once (B2).
+    pub held_clients: u64,
+    /// Clients that were held since the start.
+    pub mass_silence_held: u64,
     /// The offboarding queue.
     pub offboarding: OffboardingStats,
     /// Replicas that offboarding removed.
@@ -94,6 +114,7 @@ impl Core {
             recoveries: read(&self.counters.recovered),
             offline_transitions: read(&self.counters.offline),
             stalls: read(&self.counters.stalls),
+            mass_silence_held: read(&self.counters.mass_silence_held),
             offboarding: self.offboarding.stats(),
             offboarded_replicas: read(&self.counters.offboarded_replicas),
             alloc_failures: read(&self.counters.alloc_failures),
@@ -114,15 +135,29 @@ impl Core {
             stats.capacity_bytes += of_name.capacity_bytes;
             stats.segments.push(of_name);
         }
+        let clients = self.client_counts();
+        stats.active_clients = clients.active;
+        stats.suspected_clients = clients.suspected;
+        stats.offline_clients = clients.offline;
+        stats.held_clients = clients.held;
+        stats.ready_clients = clients.ready;
+        stats
+    }
+
+    /// Clients by state. One load or two for each; waits for nobody.
+    pub fn client_counts(&self) -> ClientCounts {
+        let mut counts = ClientCounts::default();
         self.clients.for_each(|record| {
-            let state = record.state();
-            stats.ready_clients += u64::from(record.is_ready() && state != LivenessState::Offline);
+            let seen = record.read();
+            let state = seen.state();
+            counts.held += u64::from(seen.is_held());
+            counts.ready += u64::from(record.is_ready() && state != LivenessState::Offline);
             match state {
-                LivenessState::Active => stats.active_clients += 1,
-                LivenessState::Suspected => stats.suspected_clients += 1,
-                LivenessState::Offline => stats.offline_clients += 1,
+                LivenessState::Active => counts.active += 1,
+                LivenessState::Suspected => counts.suspected += 1,
+                LivenessState::Offline => counts.offline += 1,
             }
         });
-        stats
+        counts
     }
 }

@@ -1,6 +1,11 @@
-//! The one seam that decides whether a client's resources may be used.
+//! The one seam that decides whether a client's resources may be used, and whether the client itself may write. A test
+//! (`tests/architecture.rs`) fails when another module looks at the liveness of clients.
 
-use super::{liveness::LivenessState, segments::Segment};
+use super::{Core, liveness::LivenessState, segments::Segment};
+use crate::{
+    error::ErrorCode,
+    types::{Attempt, ClientId},
+};
 
 /// What a segment's memory, and every replica in it, is good for right now (B6): the segment's own life cycle and
 /// its owner's liveness taken together. Two atomic loads, so a change of either holds at once everywhere without
@@ -34,5 +39,15 @@ impl ServingEligibility {
     /// Whether what depends on it is kept (B6).
     pub(crate) fn should_retain_resources(self) -> bool {
         self != ServingEligibility::Gone
+    }
+}
+
+impl Core {
+    /// B7: a client without a record may write, a Suspected one, too; only one that is Offline is refused.
+    pub(crate) fn refuse_offline(&self, client: ClientId) -> Attempt<()> {
+        match self.clients.with(client, |record| record.state()) {
+            Some(LivenessState::Offline) => Err(ErrorCode::IllegalClient.into()),
+            _ => Ok(()),
+        }
     }
 }

@@ -10,6 +10,7 @@
 mod background;
 mod counters;
 mod eligibility;
+mod listing;
 mod liveness;
 mod mounts;
 mod offboarding;
@@ -19,7 +20,9 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use counters::{CoreStats, SegmentStats};
+pub use counters::{ClientCounts, CoreStats, SegmentStats};
+pub use listing::{ClientInfo, ClientList, OffboardingInfo};
+pub use liveness::Listener;
 pub use offboarding::{OFFBOARDING_BUCKETS_MS, OffboardingStats};
 pub use store::ShardHold;
 
@@ -42,6 +45,7 @@ pub struct Core {
     placement: ArcSwap<segments::Placement>,
     monitor: liveness::Monitor,
     offboarding: offboarding::Offboarding,
+    executor: Box<dyn offboarding::OffboardingExecutor>,
     background: background::Background,
     counters: counters::Counters,
     faults: Arc<Faults>,
@@ -61,6 +65,8 @@ impl Core {
         seed: u64,
     ) -> Core {
         Core {
+            offboarding: offboarding::Offboarding::new(options.offboarding_queue_limit),
+            executor: offboarding::executor(options.offboarding_mode),
             options,
             faults: Faults::new(clock.clone()),
             clock,
@@ -70,7 +76,6 @@ impl Core {
             registry: Mutex::default(),
             placement: ArcSwap::default(),
             monitor: liveness::Monitor::default(),
-            offboarding: offboarding::Offboarding::default(),
             background: background::Background::default(),
             counters: counters::Counters::default(),
         }

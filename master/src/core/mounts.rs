@@ -3,7 +3,7 @@
 use super::{
     Core,
     counters::add,
-    liveness::{ClientLivenessRecord, LivenessState, Observed},
+    liveness::{ClientLivenessRecord, Listener, LivenessState, Observed},
     segments::{Known, MAX_CAPACITY, Registry, Segment},
 };
 use crate::{
@@ -97,7 +97,8 @@ impl Core {
     /// in the background. An id that is not known is a success.
     ///
     /// # Errors
-    /// `InvalidParams`: it belongs to another client. `UnavailableInCurrentStatus`: it is being taken out already.
+    /// `InvalidParams`: it belongs to another client. `UnavailableInCurrentStatus`: it is being taken out already, or too
+    /// much is being taken out at this time (try again).
     pub fn unmount_segment(&self, segment: SegmentId, client: ClientId) -> Result<(), ErrorCode> {
         let registry = self.registry.lock();
         let Some(mounted) = registry.get(segment) else { return Ok(()) };
@@ -107,7 +108,10 @@ impl Core {
         if mounted.is_unmounting() {
             return Err(ErrorCode::UnavailableInCurrentStatus);
         }
-        self.offboarding.enqueue(Core::prepare_unmount(mounted.clone(), self.clock.now()));
+        if !self.offboarding.reserve() {
+            return Err(ErrorCode::UnavailableInCurrentStatus);
+        }
+        self.offboarding.put_back(Core::prepare_unmount(mounted.clone(), self.clock.now()));
         self.publish_placement(&registry);
         Ok(())
     }
@@ -119,7 +123,7 @@ impl Core {
         let now = self.clock.now();
         let ready = self.clients.with(client, |record| {
             record.note_ping();
-            match record.observe(now) {
+            match record.observe(now, Listener::current()) {
                 Observed::Offline => return false,
                 Observed::Recovered => add(&self.counters.recovered, 1),
                 Observed::Active => {}
@@ -132,6 +136,11 @@ impl Core {
     /// The liveness of a client and whether it is remount-ready; `None` without a record.
     pub fn client_state(&self, client: ClientId) -> Option<(LivenessState, bool)> {
         self.clients.with(client, |record| (record.state(), record.is_ready()))
+    }
+
+    /// Tells the lives of that client apart (B13): never 0, and another one for each record.
+    pub fn incarnation(&self, client: ClientId) -> Option<u64> {
+        self.clients.with(client, |record| record.incarnation())
     }
 
     /// Where a segment stands; `None` if it is not known.
@@ -158,11 +167,11 @@ impl Core {
     ) -> Arc<ClientLivenessRecord> {
         let now = self.clock.now();
         let record = record.unwrap_or_else(|| {
-            let record = Arc::new(ClientLivenessRecord::new(client, now));
+            let record = Arc::new(ClientLivenessRecord::new(client, rand::random_range(1..=u64::MAX), now));
             self.clients.insert(record.clone());
             record
         });
-        match record.observe(now) {
+        match record.observe(now, Listener::current()) {
             Observed::Recovered => add(&self.counters.recovered, 1),
             observed => debug_assert_eq!(observed, Observed::Active),
         }

@@ -47,6 +47,10 @@ impl FaultStep {
         FaultStep::RemoveRecord,
     ];
 
+    /// Those of a client's offboarding, in their order.
+    pub const OFFBOARDING: [FaultStep; 3] =
+        [FaultStep::CleanSegment, FaultStep::RemoveSegment, FaultStep::RemoveRecord];
+
     /// As a request names it.
     pub const fn name(self) -> &'static str {
         match self {

@@ -52,6 +52,7 @@ impl DataThread {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             super::telemetry::enter(index);
+            shared.options.plane.listener(index).enter();
             let local = LocalSet::new();
             local.block_on(&runtime, run(outbox, index, thread_state, shared));
         })?;

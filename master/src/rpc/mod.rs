@@ -18,5 +18,5 @@ mod telemetry;
 pub use acceptor::{AcceptLimits, AcceptStats};
 pub use budget::{Budget, Reservation};
 pub use data_thread::ThreadState;
-pub use server::{Plane, Server, ServerOptions, bind};
+pub use server::{Ear, Plane, Server, ServerOptions, bind};
 pub use service::{HealthReport, Service, ServiceInfo};

@@ -8,7 +8,7 @@ use super::{
     native::frame::Limits,
     service::Service,
 };
-use crate::{clock::Clock, ha::connections::Connections, permit::ServingPermit};
+use crate::{clock::Clock, core::Listener, ha::connections::Connections, permit::ServingPermit};
 use std::{
     fmt, io,
     net::{SocketAddr, TcpListener},
@@ -26,6 +26,26 @@ pub enum Plane {
     Main,
     /// Ping and ServiceReady only (C1).
     Heartbeat,
+}
+
+impl Plane {
+    /// The number of its thread of that index among all that hear clients.
+    pub(super) fn listener(self, index: usize) -> Listener {
+        let first = match self {
+            Plane::Main => 0,
+            Plane::Heartbeat => 1 << 15,
+        };
+        // Far fewer threads than that can be asked for.
+        Listener::new(first | index as u16)
+    }
+}
+
+/// A part of a port through which clients are heard, and when it last showed that it runs.
+pub struct Ear {
+    /// The thread that owns connections; `None`: the accept loop, which every client may need.
+    pub listener: Option<Listener>,
+    /// Milliseconds of the clock at its last tick.
+    pub tick: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
 /// Limits of one port. Sizes in bytes.
@@ -73,6 +93,7 @@ pub struct Server {
     threads: Arc<[DataThread]>,
     local_address: SocketAddr,
     accept_tick: Arc<AtomicU64>,
+    plane: Plane,
     stats: Arc<AcceptStats>,
 }
 
@@ -142,7 +163,7 @@ impl Server {
                 faults,
             },
         )?;
-        Ok(Server { acceptor, threads, local_address, accept_tick, stats })
+        Ok(Server { acceptor, threads, local_address, accept_tick, plane: shared.options.plane, stats })
     }
 
     /// The bound address, with the real port if 0 was asked for.
@@ -155,14 +176,15 @@ impl Server {
         self.threads.iter().map(|thread| thread.state().clone()).collect()
     }
 
-    /// Milliseconds of the clock at the oldest last sign of the accept loop and the data threads: since then a part of
-    /// this port has not listened.
-    pub fn oldest_tick(&self) -> impl Fn() -> u64 + Send + use<> {
-        let (accept, threads) = (self.accept_tick.clone(), self.thread_states());
-        move || {
-            let threads = threads.iter().map(|thread| thread.tick.load(Ordering::Relaxed));
-            threads.fold(accept.load(Ordering::Relaxed), u64::min)
-        }
+    /// The accept loop and the data threads of this port.
+    pub fn ears(&self) -> Vec<Ear> {
+        let accept = self.accept_tick.clone();
+        let accept = Ear { listener: None, tick: Arc::new(move || accept.load(Ordering::Relaxed)) };
+        let threads = self.thread_states().into_iter().enumerate().map(|(index, state)| Ear {
+            listener: Some(self.plane.listener(index)),
+            tick: Arc::new(move || state.tick.load(Ordering::Relaxed)),
+        });
+        std::iter::once(accept).chain(threads).collect()
     }
 
     /// Counters of the accept thread.

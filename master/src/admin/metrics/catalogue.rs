@@ -146,6 +146,18 @@ const FIXED: &[(&str, MetricKind, &[&str], &str)] = &[
         &[],
         "Times in which the master noticed that it had not listened to its clients itself.",
     ),
+    (
+        "mooncake_master_mass_silence",
+        Gauge,
+        &[],
+        "1 while clients are kept suspected for one more window because many fell silent at once.",
+    ),
+    (
+        "mooncake_master_mass_silence_held_clients_total",
+        Counter,
+        &[],
+        "Clients that were kept suspected for one more window because many fell silent at once.",
+    ),
     ("master_client_offboarding_queue_depth", Gauge, &[], "Offboarding jobs that are not complete."),
     (
         "master_client_offboarding_duration_ms",
@@ -157,7 +169,26 @@ const FIXED: &[(&str, MetricKind, &[&str], &str)] = &[
         "master_client_offboarding_retries_total",
         Counter,
         &[],
-        "Offboarding steps that had to be tried again.",
+        "Offboarding jobs that were taken up again after a step that failed.",
+    ),
+    ("master_client_offboarding_failures_total", Counter, &[], "Offboarding steps that failed."),
+    (
+        "mooncake_master_offboarding_refused_total",
+        Counter,
+        &[],
+        "Offboarding jobs that were put off because offboarding_queue_limit was reached.",
+    ),
+    (
+        "mooncake_master_offboarding_visited_keys_total",
+        Counter,
+        &[],
+        "Keys that offboarding looked at, which are those that the segments hold.",
+    ),
+    (
+        "mooncake_master_offboarding_work_seconds_total",
+        Counter,
+        &[],
+        "Time spent in steps of offboarding, waiting for shards included.",
     ),
     ("mooncake_master_offboarded_replicas_total", Counter, &[], "Replicas that offboarding removed."),
 ];

@@ -132,6 +132,11 @@ impl Metrics {
         }
     }
 
+    /// Pings that the main server refused since the start (C2).
+    pub(super) fn heartbeat_routing_mismatches(&self) -> u64 {
+        Protocol::ALL.into_iter().map(|protocol| self.rpc.misrouted_pings(protocol)).sum()
+    }
+
     fn calls(&self, families: &mut Families) {
         let mut ops = std::collections::BTreeMap::<&str, [u64; 2]>::new();
         let mut batches = std::collections::BTreeMap::<&str, [u64; 5]>::new();

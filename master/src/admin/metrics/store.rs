@@ -25,12 +25,19 @@ pub(super) fn collect(stats: &CoreStats, families: &mut Families) {
         ("master_client_liveness_recoveries_total", stats.recoveries),
         ("master_client_liveness_offline_transitions_total", stats.offline_transitions),
         ("mooncake_master_liveness_stalls_total", stats.stalls),
+        ("mooncake_master_mass_silence", u64::from(stats.held_clients > 0)),
+        ("mooncake_master_mass_silence_held_clients_total", stats.mass_silence_held),
         ("master_client_offboarding_queue_depth", stats.offboarding.queue_depth),
+        ("master_client_offboarding_failures_total", stats.offboarding.failures),
         ("master_client_offboarding_retries_total", stats.offboarding.retries),
+        ("mooncake_master_offboarding_refused_total", stats.offboarding.refused),
+        ("mooncake_master_offboarding_visited_keys_total", stats.offboarding.visited_keys),
         ("mooncake_master_offboarded_replicas_total", stats.offboarded_replicas),
     ] {
         families.plain(name, value);
     }
+    let work = stats.offboarding.work_nanos as f64 / 1e9;
+    families.number("mooncake_master_offboarding_work_seconds_total", &[], work);
     let bounds = OFFBOARDING_BUCKETS_MS.iter().map(|ms| *ms as f64);
     let jobs = &stats.offboarding;
     families.histogram(

@@ -80,13 +80,13 @@ mod tests {
     fn finds_what_was_inserted_and_removes_only_that_incarnation() {
         let clients = Clients::new();
         let records: Vec<_> = (0..500)
-            .map(|n| Arc::new(ClientLivenessRecord::new(ClientId { first: n, second: 7 }, Instant::ZERO)))
+            .map(|n| Arc::new(ClientLivenessRecord::new(ClientId { first: n, second: 7 }, n, Instant::ZERO)))
             .collect();
         for record in &records {
             clients.insert(record.clone());
         }
         assert!(records.iter().all(|record| Arc::ptr_eq(&clients.get(record.id()).unwrap(), record)));
-        let impostor = Arc::new(ClientLivenessRecord::new(records[3].id(), Instant::ZERO));
+        let impostor = Arc::new(ClientLivenessRecord::new(records[3].id(), 9, Instant::ZERO));
         clients.remove(&impostor);
         clients.remove(&records[4]);
         assert!(clients.get(records[3].id()).is_some());

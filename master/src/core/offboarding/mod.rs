@@ -1,10 +1,15 @@
 //! Taking resources out of the pool: unmounted segments, and everything of a client that is Offline (B9).
 //!
-//! Isolation happens at once, when a job is prepared; the job then only cleans up, in small steps on the background
-//! thread, and what it costs follows from what the segments hold.
+//! Isolation happens at once, when a job is prepared; the job then only cleans up, in small steps, and what it costs
+//! follows from what the segments hold. Who takes the steps is the executor's choice; an unmount is always cleaned up
+//! in the background.
 
+mod executor;
+mod progress;
 mod queue;
 
+pub(crate) use executor::{OffboardingExecutor, executor};
+pub(crate) use progress::Progress;
 pub(crate) use queue::Offboarding;
 pub use queue::{OFFBOARDING_BUCKETS_MS, OffboardingStats};
 
@@ -13,12 +18,18 @@ use crate::{
     core::{
         Core,
         counters::add,
-        liveness::{ClientLivenessRecord, LivenessState, Verdict},
+        liveness::{ClientLivenessRecord, Verdict},
         segments::Segment,
     },
     fault::FaultStep,
 };
 use std::{sync::Arc, time::Duration};
+
+/// The pause after a first failure; it doubles with each further one, up to [`LONGEST_PAUSE`].
+const PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_millis(6400);
+/// Each pause is longer or shorter by up to this share, so that jobs which failed together do not come back together.
+const JITTER: f64 = 0.25;
 
 /// One piece of clean-up. Segments in it are closed already.
 #[derive(Debug)]
@@ -27,10 +38,13 @@ pub(crate) struct OffboardingJob {
     record: Option<Arc<ClientLivenessRecord>>,
     /// What is still to be cleaned; the last one is being worked on.
     segments: Vec<Arc<Segment>>,
+    progress: Arc<Progress>,
     enqueued: Instant,
     /// Not before this, after a step that got nowhere.
     not_before: Instant,
-    retries: u32,
+    failures: u32,
+    /// Whether the last step got nowhere.
+    failed: bool,
 }
 
 /// How a step of a job ended.
@@ -45,20 +59,47 @@ pub(crate) enum Step {
 }
 
 impl OffboardingJob {
+    fn new(
+        record: Option<Arc<ClientLivenessRecord>>,
+        segments: Vec<Arc<Segment>>,
+        now: Instant,
+    ) -> OffboardingJob {
+        let progress = Arc::new(Progress::new(&segments));
+        OffboardingJob {
+            record,
+            segments,
+            progress,
+            enqueued: now,
+            not_before: now,
+            failures: 0,
+            failed: false,
+        }
+    }
+
     pub(crate) fn segments(&self) -> &[Arc<Segment>] {
         &self.segments
+    }
+
+    fn back_off(&mut self, now: Instant) {
+        let pause = LONGEST_PAUSE.min(PAUSE * 2u32.saturating_pow(self.failures));
+        let jitter = 1.0 - JITTER + 2.0 * JITTER * rand::random::<f64>();
+        self.failures += 1;
+        self.failed = true;
+        self.not_before = now.saturating_add(pause.mul_f64(jitter));
+        self.progress.note_failure();
     }
 }
 
 impl Core {
-    /// The unmount of one segment, which is closed by this.
+    /// The unmount of one segment, which is closed by this. There is room for it in the queue.
     pub(crate) fn prepare_unmount(segment: Arc<Segment>, now: Instant) -> OffboardingJob {
         segment.close();
-        OffboardingJob { record: None, segments: vec![segment], enqueued: now, not_before: now, retries: 0 }
+        OffboardingJob::new(None, vec![segment], now)
     }
 
     /// Commits Offline and isolates that incarnation at once, unless it was heard since `seen`. From here on its
-    /// segments are neither readable nor allocatable, and its id may not mount until the job is complete.
+    /// segments are neither readable nor allocatable, and its id may not mount until the job is complete. There is
+    /// room for it in the queue.
     pub(crate) fn prepare_client_offboarding(
         &self,
         record: &Arc<ClientLivenessRecord>,
@@ -67,7 +108,7 @@ impl Core {
     ) -> Option<OffboardingJob> {
         // Under the registry's mutex no mount is under way, so none can add a segment to a dead incarnation.
         let registry = self.registry.lock();
-        if !record.commit(seen, LivenessState::Offline, now) {
+        if !record.retire(seen, now) {
             return None;
         }
         // Those that are being unmounted, too: the barrier must outlast them. Cleaning twice does no harm.
@@ -76,33 +117,36 @@ impl Core {
             segment.close();
         }
         self.publish_placement(&registry);
-        Some(OffboardingJob {
-            record: Some(record.clone()),
-            segments,
-            enqueued: now,
-            not_before: now,
-            retries: 0,
-        })
+        let job = OffboardingJob::new(Some(record.clone()), segments, now);
+        self.offboarding.show(record.id(), job.progress.clone());
+        Some(job)
     }
 
     /// One step: at most 64 keys. The record goes only after everything else has (B9).
     pub(crate) fn complete_client_offboarding(&self, job: &mut OffboardingJob) -> Step {
+        if std::mem::take(&mut job.failed) {
+            self.offboarding.note_retry();
+        }
         if let Some(segment) = job.segments.last() {
+            job.progress.enter(FaultStep::CleanSegment);
             if self.faults.fails(FaultStep::CleanSegment) {
                 return Step::Stuck;
             }
-            return match self.clean_segment(segment) {
-                Step::Done if self.faults.fails(FaultStep::RemoveSegment) => Step::Stuck,
-                Step::Done => {
-                    self.registry.lock().remove(segment);
-                    // Dropped outside every lock: this may free the whole allocator.
-                    job.segments.pop();
-                    Step::More
-                }
-                step => step,
-            };
+            let cleaned = self.clean_segment(segment);
+            if cleaned != Step::Done {
+                return cleaned;
+            }
+            job.progress.enter(FaultStep::RemoveSegment);
+            if self.faults.fails(FaultStep::RemoveSegment) {
+                return Step::Stuck;
+            }
+            self.registry.lock().remove(segment);
+            // Dropped outside every lock: this may free the whole allocator.
+            job.segments.pop();
+            return Step::More;
         }
         if let Some(record) = &job.record {
+            job.progress.enter(FaultStep::RemoveRecord);
             if self.faults.fails(FaultStep::RemoveRecord) {
                 return Step::Stuck;
             }
@@ -123,15 +167,37 @@ impl Core {
             return Step::Done;
         }
         let cleaned = self.remove_held(segment, &held);
+        self.offboarding.note_visited(held.len());
         add(&self.counters.offboarded_replicas, cleaned as u64);
-        // Writers that met the same keys may have been faster; only if everything is still there is this stuck.
-        if cleaned == 0 && segment.held() == held { Step::Stuck } else { Step::More }
+        // Writers that met the same keys may have been faster; only if everything is still there is this stuck, and
+        // without the permit nothing was tried.
+        let stuck = cleaned == 0 && self.permit.held() && segment.held() == held;
+        if stuck { Step::Stuck } else { Step::More }
+    }
+
+    /// What becomes of a job after its last step for now; the steps began at `began`.
+    pub(crate) fn settle_job(&self, mut job: OffboardingJob, step: Step, began: Instant) {
+        let now = self.clock.now();
+        self.offboarding.note_work(now.saturating_since(began));
+        match step {
+            Step::Done => {
+                let client = job.record.as_ref().map(|record| record.id());
+                self.offboarding.done(client, now.saturating_since(job.enqueued));
+            }
+            Step::More => self.offboarding.put_back(job),
+            Step::Stuck => {
+                self.offboarding.note_failure();
+                job.back_off(now);
+                self.offboarding.put_back(job);
+            }
+        }
     }
 
     /// Runs due jobs for at most `budget` steps: whether some have more to do at once.
     pub(crate) fn offboarding_tick(&self, now: Instant, mut budget: u32) -> bool {
         while budget > 0 && self.permit.held() {
             let Some(mut job) = self.offboarding.take_due(now) else { return false };
+            let began = self.clock.now();
             let step = loop {
                 let step = self.complete_client_offboarding(&mut job);
                 budget -= 1;
@@ -139,17 +205,13 @@ impl Core {
                     break step;
                 }
             };
-            match step {
-                Step::Done => self.offboarding.done(now.saturating_since(job.enqueued)),
-                Step::More => self.offboarding.put_back(job),
-                Step::Stuck => {
-                    let wait = Duration::from_millis(200) * 2u32.pow(job.retries.min(5));
-                    job.retries += 1;
-                    job.not_before = now.saturating_add(wait);
-                    self.offboarding.retry(job);
-                }
-            }
+            self.settle_job(job, step, began);
         }
         self.offboarding.has_due(now)
+    }
+
+    /// Whether nothing is left to be cleaned up.
+    pub fn is_offboarded(&self) -> bool {
+        self.offboarding.is_empty()
     }
 }

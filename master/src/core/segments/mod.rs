@@ -44,6 +44,8 @@ pub(crate) struct Segment {
     allocated: AtomicU64,
     /// Bytes of these that are set aside.
     aside: AtomicU64,
+    /// Ranges that replicas hold.
+    keys: AtomicU64,
     /// When the first range that is set aside falls due, nanoseconds; `u64::MAX` with none.
     aside_due: AtomicU64,
     /// Held for O(1), or for [`RANGES_PER_HOLD`] ranges by the background. The innermost lock of all.
@@ -74,6 +76,7 @@ impl Segment {
             unmounting: AtomicBool::new(false),
             allocated: AtomicU64::new(0),
             aside: AtomicU64::new(0),
+            keys: AtomicU64::new(0),
             aside_due: AtomicU64::new(u64::MAX),
             space: Mutex::new(Space { ranges, aside: BinaryHeap::new(), closed: false }),
         }
@@ -105,6 +108,11 @@ impl Segment {
         (self.allocated.load(Ordering::Relaxed), self.aside.load(Ordering::Relaxed))
     }
 
+    /// Keys that have a replica here.
+    pub(crate) fn keys(&self) -> u64 {
+        self.keys.load(Ordering::Relaxed)
+    }
+
     /// Whether it is worth asking for `size` bytes: no means that nothing free is that large.
     pub(crate) fn may_fit(&self, size: u64) -> bool {
         size <= self.fit_limit.load(Ordering::Relaxed)
@@ -122,6 +130,7 @@ impl Segment {
         }
         let (range, start) = space.ranges.allocate(size, hash)?;
         self.allocated.fetch_add(size, Ordering::Relaxed);
+        self.keys.fetch_add(1, Ordering::Relaxed);
         self.fit_limit.store(space.ranges.fit_limit(), Ordering::Relaxed);
         Some((range, self.spec.base + start))
     }
@@ -132,6 +141,7 @@ impl Segment {
         let size = space.ranges.release(range);
         let garbage = space.ranges.take_garbage();
         self.allocated.fetch_sub(size, Ordering::Relaxed);
+        self.keys.fetch_sub(1, Ordering::Relaxed);
         self.fit_limit.store(space.ranges.fit_limit(), Ordering::Relaxed);
         drop(space);
         drop(garbage);
@@ -143,6 +153,7 @@ impl Segment {
         let size = space.ranges.set_aside(range);
         space.aside.push(Reverse((due, range)));
         self.aside.fetch_add(size, Ordering::Relaxed);
+        self.keys.fetch_sub(1, Ordering::Relaxed);
         self.note_due(&space);
     }
 
@@ -199,6 +210,8 @@ impl Segment {
         let aside: u64 = seen.iter().filter(|range| range.2 == ranges::RangeState::Aside).map(|r| r.1).sum();
         assert_eq!(self.usage(), (seen.iter().map(|range| range.1).sum(), aside));
         assert_eq!(self.fit_limit.load(Ordering::Relaxed), space.ranges.fit_limit());
+        let held = seen.iter().filter(|range| range.2 == ranges::RangeState::Held).count() as u64;
+        assert_eq!(self.keys(), held);
         seen.into_iter()
             .map(|(start, size, state)| (self.spec.base + start, size, state == ranges::RangeState::Aside))
             .collect()

@@ -6,7 +6,6 @@ use crate::{
     core::{
         Core,
         counters::add,
-        liveness::LivenessState,
         segments::{Placement, Wanted},
     },
     error::ErrorCode,
@@ -149,14 +148,6 @@ impl Core {
         }
         self.refuse_offline(request.client)?;
         Ok(pin)
-    }
-
-    /// B7: a client without a record may write, a Suspected one, too; only one that is Offline is refused.
-    pub(super) fn refuse_offline(&self, client: ClientId) -> Attempt<()> {
-        match self.clients.with(client, |record| record.state()) {
-            Some(LivenessState::Offline) => Err(ErrorCode::IllegalClient.into()),
-            _ => Ok(()),
-        }
     }
 
     pub(super) fn is_abandoned(&self, object: &Object, now: Instant) -> bool {

@@ -222,6 +222,104 @@ fn the_masters_own_silence_is_nobodys() {
     assert_eq!(state(&rig, 1), Some(LivenessState::Offline));
 }
 
+/// `n` clients without memory, heard for long enough that the grace of the start is over.
+fn crowd(n: u64) -> (Rig, Vec<u64>) {
+    let rig = Rig::new();
+    rig.core.liveness_tick();
+    let all: Vec<u64> = (1..=n).collect();
+    for &n in &all {
+        rig.core.remount_segments(client(n), vec![]).unwrap();
+    }
+    rig.pass(60, &all);
+    (rig, all)
+}
+
+#[test]
+fn many_that_fall_silent_at_once_are_held_for_one_more_window() {
+    let (rig, all) = crowd(20);
+    rig.pass(10, &all[12..]);
+    let stats = rig.core.stats();
+    assert_eq!((stats.suspected_clients, stats.held_clients, stats.mass_silence_held), (12, 12, 12));
+    // The plain rule would have retired them after 20 s.
+    rig.pass(39, &all[12..]);
+    assert_eq!(rig.core.stats().suspected_clients, 12);
+    // One that is heard again is free, and falls silent by the plain rule next time.
+    assert_eq!(rig.core.ping(client(1)), ClientStatus::Ok);
+    rig.pass(1, &all[12..]);
+    let stats = rig.core.stats();
+    assert_eq!((stats.active_clients, stats.offline_clients, stats.held_clients), (9, 11, 0));
+    rig.settle();
+    rig.pass(28, &all[12..]);
+    assert_eq!(rig.core.stats().offline_clients, 0);
+    rig.pass(1, &all[12..]);
+    assert_eq!((rig.core.stats().offline_clients, rig.core.stats().mass_silence_held), (1, 12));
+}
+
+#[test]
+fn a_mass_silence_is_a_matter_of_share_number_and_time() {
+    for (clients, silent, held) in
+        [(1, 1, false), (4, 4, false), (5, 5, true), (20, 9, false), (20, 10, true)]
+    {
+        let (rig, all) = crowd(clients);
+        rig.pass(10, &all[silent..]);
+        let stats = rig.core.stats();
+        assert_eq!(stats.suspected_clients, silent as u64);
+        assert_eq!(stats.held_clients, if held { silent as u64 } else { 0 }, "{silent} of {clients}");
+        rig.pass(20, &all[silent..]);
+        let offline = if held { 0 } else { silent as u64 };
+        assert_eq!(rig.core.stats().offline_clients, offline, "{silent} of {clients}");
+    }
+    // One after the other, a second apart, until enough of them lie within ten seconds: the first are held, too.
+    let (rig, all) = crowd(20);
+    for gone in 1..=10 {
+        rig.pass(1, &all[gone..]);
+    }
+    rig.pass(8, &all[10..]);
+    assert_eq!((rig.core.stats().suspected_clients, rig.core.stats().held_clients), (9, 0));
+    rig.pass(1, &all[10..]);
+    assert_eq!((rig.core.stats().suspected_clients, rig.core.stats().held_clients), (10, 10));
+    // Two seconds apart they are never many within ten.
+    let (rig, all) = crowd(20);
+    for gone in 1..=10 {
+        rig.pass(2, &all[gone..]);
+    }
+    rig.pass(30, &all[10..]);
+    assert_eq!((rig.core.stats().offline_clients, rig.core.stats().mass_silence_held), (10, 0));
+    // 0 turns it off.
+    let rig = Rig::with(CoreOptions { mass_silence_ratio: 0.0, ..CoreOptions::default() });
+    rig.core.liveness_tick();
+    for n in 1..=20 {
+        rig.core.remount_segments(client(n), vec![]).unwrap();
+    }
+    rig.pass(40, &[]);
+    assert_eq!(rig.core.stats().offline_clients, 20);
+}
+
+#[test]
+fn a_deaf_thread_excuses_its_own_clients_only() {
+    let (rig, _) = crowd(3);
+    let heard_by = |n: u64, number| {
+        crate::core::Listener::new(number).enter();
+        rig.core.ping(client(n));
+        crate::core::Listener::UNKNOWN.enter();
+    };
+    // Thread 1 hears clients 1 and 2, thread 2 hears client 3; then client 2 comes over to thread 2.
+    for (n, thread) in [(1, 1), (2, 1), (3, 2), (2, 2)] {
+        heard_by(n, thread);
+    }
+    for _ in 0..40 {
+        rig.core.report_deaf(crate::core::Listener::new(1), SECOND);
+        rig.pass(1, &[]);
+    }
+    let states = [1, 2, 3].map(|n| state(&rig, n).unwrap());
+    assert_eq!(states, [LivenessState::Active, LivenessState::Offline, LivenessState::Offline]);
+    assert_eq!(rig.core.stats().stalls, 1, "one stall, however many ticks saw it");
+    rig.pass(9, &[]);
+    assert_eq!(state(&rig, 1), Some(LivenessState::Active), "its own silence begins now");
+    rig.pass(1, &[]);
+    assert_eq!(state(&rig, 1), Some(LivenessState::Suspected));
+}
+
 #[test]
 fn nothing_moves_without_the_permit() {
     let rig = Rig::with_segment();
@@ -257,59 +355,6 @@ fn no_client_goes_offline_before_the_grace_of_a_new_master() {
 }
 
 #[test]
-fn a_failing_step_of_offboarding_keeps_the_barrier() {
-    use crate::fault::FaultStep;
-
-    let mut rig = Rig::with_segment();
-    let faults = crate::fault::Faults::new(rig.clock.clone());
-    faults.enable();
-    rig.core = rig.core.with_faults(faults.clone());
-    for step in [FaultStep::CleanSegment, FaultStep::RemoveSegment, FaultStep::RemoveRecord] {
-        faults.begin(crate::fault::FaultRequest::FailStep { step, times: 2 }).unwrap();
-    }
-    rig.core.liveness_tick();
-    rig.pass(40, &[]);
-    assert_eq!(state(&rig, 1), Some(LivenessState::Offline));
-    let mut barrier = 0;
-    while let Err(code) = rig.core.mount_segment(client(1), spec(1, MIB)) {
-        assert_eq!(code, ErrorCode::UnavailableInCurrentStatus);
-        assert!(barrier < 100, "the barrier never went");
-        barrier += 1;
-        rig.clock.advance(SECOND);
-        rig.core.background_tick();
-    }
-    assert!(barrier >= 6, "{barrier}");
-    assert_eq!(rig.core.stats().offboarding.retries, 6);
-    assert_eq!(faults.list()["active"], serde_json::json!([]));
-}
-
-#[test]
-fn an_old_clean_up_leaves_the_new_incarnation_alone() {
-    let rig = Rig::new();
-    rig.core.liveness_tick();
-    rig.core.mount_segment(client(1), spec(1, MIB)).unwrap();
-    rig.core.mount_segment(client(3), spec(3, MIB)).unwrap();
-    for n in 0..5000u32 {
-        rig.put(9, &n.to_le_bytes(), 100);
-    }
-    rig.pass(45, &[3]);
-    assert_eq!(state(&rig, 1), Some(LivenessState::Offline));
-    // Another client mounts under the same name while the old one is being cleaned up.
-    let successor = SegmentSpec { id: segment_id(2), ..spec(1, MIB) };
-    rig.core.mount_segment(client(2), successor).unwrap();
-    let config = ReplicateConfig { preferred_segment: b"segment-1", ..ReplicateConfig::default() };
-    rig.start_with(9, b"new", 100, &config).unwrap();
-    rig.end(9, b"new").unwrap();
-    rig.settle();
-    let stats = rig.core.stats();
-    let named = stats.segments.iter().find(|segment| &*segment.name == b"segment-1").unwrap();
-    assert_eq!((named.allocated_bytes, named.capacity_bytes), (100, MIB));
-    assert!(rig.core.get_replica_list(b"new").is_ok());
-    assert_eq!(state(&rig, 2), Some(LivenessState::Active));
-    assert_eq!(stats.keys * 100, stats.allocated_bytes);
-}
-
-#[test]
 fn a_ping_waits_for_nothing() {
     let rig = Rig::with_segment();
     rig.core.remount_segments(client(1), vec![]).unwrap();
@@ -326,27 +371,39 @@ fn a_ping_waits_for_nothing() {
 }
 
 #[test]
-fn clean_up_write_locks_only_shards_with_something_to_clean() {
-    let rig = Rig::new();
-    for n in [1, 2] {
-        rig.core.mount_segment(client(n), spec(n, MIB)).unwrap();
+fn a_client_that_is_still_starting_is_not_swept_away() {
+    let options = CoreOptions { client_active_ttl: 3 * SECOND, ..CoreOptions::default() };
+    let rig = Rig::with(options);
+    rig.core.liveness_tick();
+    // It mounts ten segments, one every two seconds, and never pings: each of them is a sign of life.
+    for n in 1..=10 {
+        rig.core.mount_segment(client(1), spec(n, MIB)).unwrap();
+        rig.pass(2, &[]);
+        assert_eq!(state(&rig, 1), Some(LivenessState::Active), "after mount {n}");
     }
-    let mut touched = BTreeSet::new();
-    for n in 0..4000u32 {
-        let key = n.to_le_bytes();
-        let mine = rig.core.shard_of(&key) < 100;
-        let name = if mine { b"segment-1".as_slice() } else { b"segment-2" };
-        let config = ReplicateConfig { preferred_segment: name, ..ReplicateConfig::default() };
-        rig.start_with(9, &key, 10, &config).unwrap();
-        rig.end(9, &key).unwrap();
-        touched.extend(mine.then(|| rig.core.shard_of(&key)));
-    }
-    assert!(touched.len() > 90);
-    // Readers sit in all the others: a write lock there could not be had, and the clean-up would never end.
-    let readers: Vec<_> = (100..SHARDS).map(|shard| rig.core.store.shard(shard).read()).collect();
-    rig.core.unmount_segment(segment_id(1), client(1)).unwrap();
-    while rig.core.background_tick().is_zero() {}
-    assert_eq!(rig.core.stats().offboarding.queue_depth, 0);
-    drop(readers);
-    rig.check();
+    // What it holds before its first ReMount is held like anything else.
+    rig.put(1, b"early", 100);
+    rig.settle();
+    assert!(rig.core.get_replica_list(b"early").is_ok());
+    assert_eq!(rig.core.ping(client(1)), ClientStatus::NeedRemount, "alive, but not remount-ready");
+    // Then it falls silent, and goes on time.
+    rig.pass(3, &[]);
+    assert_eq!(state(&rig, 1), Some(LivenessState::Suspected));
+    rig.pass(20, &[]);
+    assert_eq!(state(&rig, 1), Some(LivenessState::Offline));
+}
+
+#[test]
+fn each_life_of_a_client_has_its_own_incarnation() {
+    let rig = Rig::with_segment();
+    assert_eq!(rig.core.incarnation(client(2)), None);
+    let first = rig.core.incarnation(client(1)).unwrap();
+    rig.core.liveness_tick();
+    rig.pass(5, &[1]);
+    assert_eq!(rig.core.incarnation(client(1)), Some(first));
+    rig.pass(45, &[]);
+    rig.settle();
+    assert_eq!(rig.core.incarnation(client(1)), None);
+    rig.core.mount_segment(client(1), spec(1, MIB)).unwrap();
+    assert_ne!(rig.core.incarnation(client(1)), Some(first));
 }

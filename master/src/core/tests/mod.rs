@@ -1,9 +1,11 @@
 //! Tests over the whole core: scenarios, a model, threads, and the bytes of a key.
 
+mod architecture;
 mod clients;
 mod footprint;
 mod model;
 mod objects;
+mod offboarding;
 mod shards;
 mod threads;
 mod upsert;

@@ -482,7 +482,12 @@ impl v1::master_service_server::MasterService for Calls {
             ClientStatus::Ok => v1::ClientStatus::ClientOk,
             ClientStatus::NeedRemount => v1::ClientStatus::NeedRemount,
         };
-        Ok(Response::new(v1::PingResponse { code: 0, view_version_id, client_status: client_status as i32 }))
+        Ok(Response::new(v1::PingResponse {
+            code: 0,
+            view_version_id,
+            client_status: client_status as i32,
+            incarnation: self.service.core().incarnation(client).unwrap_or(0),
+        }))
     }
 
     async fn get_storage_config(

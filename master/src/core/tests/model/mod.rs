@@ -5,7 +5,7 @@ mod state;
 use super::*;
 use crate::types::{ClientStatus, LivenessState, Walk, WalkCursor};
 use proptest::prelude::*;
-use state::{Model, Object, RELEASE};
+use state::{MASS_MIN, MASS_RATIO, Model, Object, RELEASE};
 
 const KEYS: u8 = 24;
 const CLIENTS: u64 = 4;
@@ -77,7 +77,11 @@ struct Run {
 
 impl Run {
     fn new() -> Run {
-        let rig = Rig::new();
+        let rig = Rig::with(CoreOptions {
+            mass_silence_min: MASS_MIN,
+            mass_silence_ratio: MASS_RATIO,
+            ..CoreOptions::default()
+        });
         rig.core.liveness_tick();
         let model = Model {
             now: 1000,
@@ -417,6 +421,8 @@ impl Run {
             (stats.active_clients, stats.suspected_clients, stats.offline_clients),
             (count(LivenessState::Active), count(LivenessState::Suspected), count(LivenessState::Offline))
         );
+        let held = self.model.clients.values().filter(|client| client.held).count() as u64;
+        assert_eq!(stats.held_clients, held);
     }
 }
 

@@ -6,6 +6,11 @@ use std::collections::BTreeMap;
 const DISCARD: u64 = 30;
 pub(super) const RELEASE: u64 = 600;
 const GRACE: u64 = 40;
+const ACTIVE_TTL: u64 = 10;
+const SUSPICION_TTL: u64 = 20;
+/// Small enough that few clients make a mass silence now and then.
+pub(super) const MASS_MIN: u64 = 3;
+pub(super) const MASS_RATIO: f64 = 0.7;
 
 #[derive(Clone, Debug)]
 pub(super) struct Object {
@@ -33,6 +38,8 @@ pub(super) struct Segment {
 pub(super) struct Client {
     pub(super) state: LivenessState,
     pub(super) since: u64,
+    /// Suspected for one more window, as one of many.
+    pub(super) held: bool,
     pub(super) ready: bool,
 }
 
@@ -96,17 +103,33 @@ impl Model {
         {
             known.state = LivenessState::Active;
             known.since = self.now;
+            known.held = false;
         }
     }
 
     pub(super) fn tick(&mut self) {
         self.served += 1;
+        let now = self.now;
+        for client in self.clients.values_mut() {
+            if client.state == LivenessState::Active && now - client.since >= ACTIVE_TTL {
+                (client.state, client.since, client.held) = (LivenessState::Suspected, now, false);
+            }
+        }
+        let fresh =
+            |client: &Client| client.state == LivenessState::Suspected && now - client.since <= ACTIVE_TTL;
+        let silent = self.clients.values().filter(|client| fresh(client)).count() as u64;
+        let active =
+            self.clients.values().filter(|client| client.state == LivenessState::Active).count() as u64;
+        if silent >= MASS_MIN && silent as f64 >= MASS_RATIO * (active + silent) as f64 {
+            self.clients.values_mut().filter(|client| fresh(client)).for_each(|client| client.held = true);
+        }
         for (&id, client) in &mut self.clients {
-            let silence = self.now - client.since;
-            if client.state == LivenessState::Active && silence >= 10 {
-                (client.state, client.since) = (LivenessState::Suspected, self.now);
-            } else if client.state == LivenessState::Suspected && silence >= 20 && self.served >= GRACE {
-                (client.state, client.since) = (LivenessState::Offline, self.now);
+            let window = if client.held { 2 * SUSPICION_TTL } else { SUSPICION_TTL };
+            if client.state == LivenessState::Suspected
+                && now - client.since >= window
+                && self.served >= GRACE
+            {
+                (client.state, client.since, client.held) = (LivenessState::Offline, now, false);
                 self.segments.iter_mut().filter(|segment| segment.owner == id).for_each(|of| of.gone = true);
             }
         }
@@ -144,6 +167,7 @@ impl Model {
         self.clients.entry(client).or_insert(Client {
             state: LivenessState::Active,
             since: now,
+            held: false,
             ready: false,
         });
         self.hear(client);
