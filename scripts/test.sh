@@ -24,6 +24,9 @@ clippy() {
   # The core's tests compile without kube.
   cargo check -p mooncake-master --no-default-features --lib --profile test --locked
 }
+interleavings() {
+  cargo test --manifest-path interleavings/Cargo.toml --target-dir target/interleavings --locked
+}
 slowest() {
   echo "== Slowest tests"
   sed -nE 's/^test (.*) \.\.\. [a-z]+ <([0-9.]+)s>$/\2 s  \1/p; s/^ +([a-z0-9_]+) took ([0-9.]+) s$/\2 s  \1/p' \
@@ -56,6 +59,7 @@ if [ "$only" = all ]; then
   step "Build the tests" cargo test --workspace --locked --no-run
   shown_step "Unit and integration tests" unit_shown
 fi
+[ "$only" = e2e ] || step "Interleavings (loom)" interleavings
 [ "$only" = e2e ] || step "Fuzz (bounded)" "$SCRIPTS/fuzz.sh"
 step "Build the master and the operator" cargo build --release --locked -p mooncake-master -p mooncake-operator
 step "Build the scenarios" cargo test -p mooncake-e2e --test scenarios --locked --no-run
