@@ -35,6 +35,7 @@ impl Rule {
 pub const OWNED_FLAGS: &[(&str, &str)] = &[
     ("client_active_ttl_sec", "spec.client.activeTtl"),
     ("client_live_ttl_sec", "spec.client.activeTtl"),
+    ("client_mass_silence_ratio", "spec.client.massSilencePercent"),
     ("client_suspicion_ttl_sec", "spec.client.suspicionTtl"),
     ("client_ttl", "spec.client.activeTtl"),
     ("config_path", "spec.config"),

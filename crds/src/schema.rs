@@ -90,9 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn client_ttls_have_no_default() {
+    fn what_is_said_of_clients_has_no_default() {
         let mut schema = schema();
-        for path in ["spec.client", "spec.client.activeTtl", "spec.client.suspicionTtl"] {
+        for path in [
+            "spec.client",
+            "spec.client.activeTtl",
+            "spec.client.suspicionTtl",
+            "spec.client.massSilencePercent",
+        ] {
             assert!(at(&mut schema, path).expect(path).get("default").is_none(), "B11: {path}");
         }
         assert_eq!(at(&mut schema, "spec.replicas").expect("replicas")["default"], 2);

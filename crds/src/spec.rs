@@ -205,6 +205,12 @@ pub struct ClientLiveness {
     /// Unset: activeTtl if that is set, else the master's default of 20s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspicion_ttl: Option<GoDuration>,
+    /// When at least this percentage of the active clients falls silent within one activeTtl, they are held back from
+    /// being dropped for one more suspicionTtl: the network or the master itself is the likely cause. 0: never.
+    /// Unset: the master's default of 50.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub mass_silence_percent: Option<i32>,
 }
 
 /// Times of the store.

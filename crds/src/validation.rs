@@ -77,6 +77,10 @@ pub fn validate(master: &MooncakeMaster) -> Vec<FieldError> {
     if let Some(client) = &spec.client {
         errors.optional_duration("spec.client.activeTtl", client.active_ttl.as_ref());
         errors.optional_duration("spec.client.suspicionTtl", client.suspicion_ttl.as_ref());
+        let percent = client.mass_silence_percent.unwrap_or_default();
+        errors.check("spec.client.massSilencePercent", (0..=100).contains(&percent), || {
+            "must be from 0 to 100".to_owned()
+        });
     }
     if let Some(store) = &spec.store {
         errors.optional_duration("spec.store.defaultKvLeaseTtl", store.default_kv_lease_ttl.as_ref());

@@ -37,6 +37,9 @@ pub fn flags(master: &MooncakeMaster) -> Vec<String> {
     if let Some(client) = &spec.client {
         flags.seconds("client_active_ttl_sec", client.active_ttl.as_ref());
         flags.seconds("client_suspicion_ttl_sec", client.suspicion_ttl.as_ref());
+        if let Some(percent) = client.mass_silence_percent {
+            flags.set("client_mass_silence_ratio", f64::from(percent) / 100.0);
+        }
     }
     if let Some(store) = &spec.store {
         flags.millis("default_kv_lease_ttl", store.default_kv_lease_ttl.as_ref());

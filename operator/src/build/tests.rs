@@ -41,7 +41,7 @@ fn what_follows_from_everything_set() {
         "tolerations": [{ "key": "kv", "operator": "Exists" }],
         "affinity": { "nodeAffinity": {} },
         "failover": { "leaseDuration": "4500ms", "renewDeadline": "2s", "retryPeriod": "500ms" },
-        "client": { "activeTtl": "1m", "suspicionTtl": "30s" },
+        "client": { "activeTtl": "1m", "suspicionTtl": "30s", "massSilencePercent": 7 },
         "store": {
             "defaultKvLeaseTtl": "2s", "putStartDiscardTimeout": "2s", "putStartReleaseTimeout": "1m"
         },
@@ -81,7 +81,7 @@ fn every_flag_that_is_passed_is_reserved() {
     let everything = master(&json!({
         "image": "i",
         "heartbeat": { "port": 50052 },
-        "client": { "activeTtl": "1s", "suspicionTtl": "1s" },
+        "client": { "activeTtl": "1s", "suspicionTtl": "1s", "massSilencePercent": 50 },
         "store": { "defaultKvLeaseTtl": "1s", "putStartDiscardTimeout": "1s", "putStartReleaseTimeout": "2s" },
     }));
     let reserved: BTreeSet<&str> = mooncake_crds::rules::OWNED_FLAGS.iter().map(|(flag, _)| *flag).collect();
