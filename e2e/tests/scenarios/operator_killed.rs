@@ -1,8 +1,7 @@
 //! The operator dies in the middle of a move, before each of the writes that a move needs in turn.
 
 use crate::blocked::faulty;
-use anyhow::{Context as _, ensure};
-use futures::future::join_all;
+use anyhow::{Context as _, anyhow, ensure};
 use mooncake_e2e::{
     admin,
     clock::Moment,
@@ -10,12 +9,13 @@ use mooncake_e2e::{
     faults::{Fault, start_operator, stop_operator},
     instance::{Holder, eventually},
     operator::Operator,
-    say,
+    report, say,
     scenario::{self, Scenario},
     watch::Change,
 };
 use serde_json::json;
-use std::time::Duration;
+use std::{thread, time::Duration};
+use tokio::runtime::Handle;
 
 /// From the start of the next operator on.
 const CONVERGED: Duration = Duration::from_secs(30);
@@ -24,22 +24,45 @@ const MOST_WRITES: usize = 24;
 /// To status that it begins, to the old active or its pod, to status that it is over.
 const LEAST_WRITES: usize = 3;
 /// How many run at a time.
-const INSTANCES: usize = 4;
+const INSTANCES: usize = 3;
 const COOLDOWN: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(cluster: &Cluster) -> anyhow::Result<()> {
     stop_operator(cluster).await?;
     // A cordoned node is everybody's, a blocked active is not: those are tried with several instances at a time.
-    let blocked = join_all(
-        (1..=INSTANCES)
-            .map(|first| one(cluster, format!("operator-killed-{first}"), Kind::Blocked, first, INSTANCES)),
-    );
-    let result = blocked.await.into_iter().collect::<anyhow::Result<()>>();
-    let result = match result {
+    let result = match side_by_side(cluster) {
         Ok(()) => one(cluster, "operator-killed".to_owned(), Kind::NodeDrain, 1, 1).await,
         failed => failed,
     };
     result.and(start_operator(cluster).await)
+}
+
+/// Each instance on a thread of its own, since commands block it.
+fn side_by_side(cluster: &Cluster) -> anyhow::Result<()> {
+    let runtime = Handle::current();
+    let try_from = |first: usize| {
+        let name = format!("operator-killed-{first}");
+        let result = runtime.block_on(one(cluster, name, Kind::Blocked, first, INSTANCES));
+        (report::take(), result)
+    };
+    let ended: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = (1..=INSTANCES)
+            .map(|first| {
+                scope.spawn({
+                    let try_from = &try_from;
+                    move || try_from(first)
+                })
+            })
+            .collect();
+        threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
+    });
+    let mut results = Vec::new();
+    for thread in ended {
+        let (said, result) = thread.map_err(|_| anyhow!("a thread panicked"))?;
+        say!("{}", said.trim_end());
+        results.push(result);
+    }
+    results.into_iter().collect()
 }
 
 /// Tries every `step`th write from number `first` on, with an instance of its own.
@@ -102,12 +125,16 @@ async fn ended_at(scenario: &Scenario<'_>, kind: Kind, write: usize) -> anyhow::
     let mut mortal = Operator::start(cluster, &instance.namespace, &arguments, &log).await?;
     let began = Moment::now();
     let node = instance.node(&before.pod).await?;
-    let repair = Fault::new("the cordoned node", || cluster.kubectl(&["uncordon", &node]).map(drop));
+    let mut cordoned = None;
     match kind {
         Kind::Blocked => {
             admin::fault(instance.admin(&before.pod).await?, "hold_shard?index=7&for_ms=120000").await?;
         }
-        Kind::NodeDrain => cluster.kubectl(&["cordon", &node]).map(drop)?,
+        Kind::NodeDrain => {
+            let uncordon = || cluster.kubectl(&["uncordon", &node]).map(drop);
+            cordoned = Some(Fault::new("the cordoned node", uncordon));
+            cluster.kubectl(&["cordon", &node])?;
+        }
     }
     let died =
         eventually("the operator dies or is done", Duration::from_secs(60), async || match mortal.ended() {
@@ -116,7 +143,7 @@ async fn ended_at(scenario: &Scenario<'_>, kind: Kind, write: usize) -> anyhow::
         })
         .await?;
     if !died {
-        repair.end()?;
+        cordoned.map_or(Ok(()), Fault::end)?;
         mortal.end().await?;
         return Ok(false);
     }
@@ -128,7 +155,7 @@ async fn ended_at(scenario: &Scenario<'_>, kind: Kind, write: usize) -> anyhow::
         at.since(began).as_secs_f64(),
         Moment::now().since(at).as_secs_f64()
     );
-    repair.end()?;
+    cordoned.map_or(Ok(()), Fault::end)?;
     next.end().await?;
     Ok(true)
 }
