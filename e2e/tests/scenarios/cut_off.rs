@@ -22,9 +22,9 @@ use std::time::Duration;
 /// One failed call is not three; and what only the operator cannot reach is not blocked.
 pub(crate) async fn operator(cluster: &Cluster) -> anyhow::Result<()> {
     const CUT: Duration = Duration::from_secs(65);
-    /// A call of HealthCheck looks for the shard for 2 s, 2 s after the one before: whenever the first call begins, it
-    /// fails, and the second one does not.
-    const HELD: Duration = Duration::from_millis(5800);
+    /// A call of HealthCheck looks for the shard for 2 s, 2 s after the end of the one before: one call fails whenever it
+    /// begins, and never three in a row, which it would take to move.
+    const HELD: Duration = Duration::from_secs(5);
     let mut spec = faulty();
     spec["failover"] = json!({"blockedAfter": "5s"});
     let body = async |scenario: &Scenario<'_>| {
