@@ -2,7 +2,7 @@
 
 use crate::rpc::native::types::{
     Member, Struct,
-    Type::{self, Bool, Expected, I32, I64, Seq, Str, U64, Variant},
+    Type::{self, Bool, Expected, I32, I64, Opt, Seq, Str, U64, Variant},
 };
 
 /// A struct with reflection.
@@ -43,6 +43,10 @@ describe! {
     };
     /// Without the checksum: before 0.3.13.
     REPLICA_LIST_NOF = "GetReplicaListResponse" { "replicas": Seq(&REPLICA_NOF), "lease_ttl_ms": U64 };
+    /// With replicas as above: 0.3.11 and 0.3.12.
+    COPY_STARTED_NOF = "CopyStartResponse" { "source": REPLICA_NOF, "targets": Seq(&REPLICA_NOF) };
+    /// The same.
+    MOVE_STARTED_NOF = "MoveStartResponse" { "source": REPLICA_NOF, "target": Opt(&REPLICA_NOF) };
     /// Without a host: before 0.3.12.
     SEGMENT_HOSTLESS = "Segment" {
         "id": UUID, "name": Str, "base": U64, "size": U64, "te_endpoint": Str, "protocol": Str,
@@ -60,6 +64,13 @@ describe! {
         "id": UUID, "type": I32, "payload": Str, "created_at_ms_epoch": I64, "max_retry_attempts": Type::U32,
     };
     TASK_COMPLETE = "TaskCompleteRequest" { "id": UUID, "status": I32, "message": Str };
+    NOF_SEGMENT = "NoFSegment" { "id": UUID, "name": Str, "base": U64, "size": U64, "te_endpoint": Str };
+    NOF_OWNER = "NoFSegmentOwnerInfo" { "segment_id": UUID, "client_id": UUID };
+    /// With its tenant: from 0.3.12 on.
+    OFFLOAD_TASK = "OffloadTaskItem" { "tenant_id": Str, "key": Str, "size": I64 };
+    STORED = "StorageObjectMetadata" {
+        "bucket_id": I64, "offset": I64, "key_size": I64, "data_size": I64, "transport_endpoint": Str,
+    };
     /// Ours (C3); no upstream release has it.
     HEALTH_CHECK = "HealthCheckResponse" { "ok": Bool, "shards_checked": U64, "shards_blocked": U64 };
     /// Ours (C3).
@@ -82,3 +93,8 @@ pub(super) const SEGMENT_NAME: Member = ("segment_name", Str);
 pub(super) const DONE: Type = Expected(&Type::Void);
 /// One of them for each key.
 pub(super) const DONE_EACH: Type = Seq(&DONE);
+pub(super) const SOURCE: Member = ("src_segment", Str);
+pub(super) const TARGET: Member = ("tgt_segment", Str);
+pub(super) const TARGETS: Member = ("tgt_segments", Seq(&Str));
+pub(super) const OFFLOADING: Member = ("enable_offloading", Bool);
+pub(super) const STORED_EACH: Member = ("metadatas", Seq(&STORED));

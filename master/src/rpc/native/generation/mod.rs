@@ -1,26 +1,29 @@
 //! One type table per client generation.
 //!
 //! # How to add the next generation
-//! 1. Copy the newest table file (`v13.rs`) and change what the release changed. Members are found by their names,
-//!    so a new order, a new member or a missing one needs no other code: what no decoder asks for is checked and
-//!    skipped, what a decoder asks for and the table lacks keeps its default.
-//! 2. Add the file to [`TABLES`], newest last.
-//! 3. Add captured frames of that release to `tests/fixtures/wire/`, and its hashes to `hashes-by-version.json`.
+//! `docs/generations.md` has the steps. In the code it is a table file and its line in [`TABLES`]: members are found by
+//! their names, so a new order, a new member or a missing one needs no other code. What no decoder asks for is checked and
+//! skipped, what a decoder asks for and the table lacks keeps its default.
 //!
 //! A function that no generation had before also needs a [`Method`], and a line in `request.rs` if it is served.
-//! The tests compare every hash with captured ones, and every typed decoder with the table.
+//! The tests compare every row with what was found in that release's binaries, and every typed decoder with the table.
 
 mod common;
+mod set;
 mod v09;
 mod v11;
 mod v12;
 mod v13;
 
+pub use set::{Function, GenerationSet};
+
 use super::{
+    body::open,
     field::Step,
     request,
     types::{Member, Signature, Type, function_id},
 };
+use crate::types::{ClientId, Uuid};
 use common::{HEALTH_CHECK, HEARTBEAT_READY, rpcs};
 use std::sync::LazyLock;
 
@@ -82,9 +85,33 @@ struct Row {
     result: Type,
 }
 
+/// What one file says.
+#[derive(Debug)]
+struct Table {
+    /// The first release whose clients say this.
+    name: &'static str,
+    /// Every function that is registered or called in that release's binaries.
+    rows: &'static [Row],
+    /// Functions that the release's master has and its client never calls, where that helps to tell clients apart.
+    unsent: &'static [Method],
+}
+
 /// Every table, oldest first.
-const TABLES: &[(&str, &[Row])] =
-    &[("0.3.9", v09::ROWS), ("0.3.11", v11::ROWS), ("0.3.12", v12::ROWS), ("0.3.13", v13::ROWS)];
+const TABLES: &[Table] = &[v09::TABLE, v11::TABLE, v12::TABLE, v13::TABLE];
+
+/// Names of the generations, oldest first.
+pub const NAMES: &[&str] = &{
+    let mut names = [""; TABLES.len()];
+    let mut i = 0;
+    while i < names.len() {
+        names[i] = TABLES[i].name;
+        i += 1;
+    }
+    names
+};
+
+/// Name of the newest generation.
+pub const NEWEST: &str = NAMES[NAMES.len() - 1];
 
 /// The functions of this master that no upstream release has (C3); every generation has them.
 const OURS: &[Row] = rpcs! {
@@ -106,6 +133,8 @@ pub struct Rpc {
     result_signature: Signature,
     has_checksum: bool,
     plan: Option<Step>,
+    /// Which argument is the client's id.
+    client: Option<usize>,
 }
 
 impl Rpc {
@@ -126,6 +155,7 @@ impl Rpc {
             result_signature: Signature::of(row.result),
             has_checksum: mentions(row.result, "object_checksum"),
             plan: request::plan(row.method, row.args),
+            client: row.args.iter().position(|member| *member == common::CLIENT),
         }
     }
 
@@ -174,6 +204,20 @@ impl Rpc {
         self.plan.as_ref()
     }
 
+    /// Whether its arguments name the client.
+    pub fn names_client(&self) -> bool {
+        self.client.is_some()
+    }
+
+    /// The client that a body names; `None` if the function names none or the body is not one of its.
+    pub fn client(&self, body: &[u8]) -> Option<ClientId> {
+        let at = self.client?;
+        let (mut reader, _) = open(body, self.accepted()).ok()?;
+        self.args[..at].iter().try_for_each(|(_, ty)| reader.skip(*ty)).ok()?;
+        let mut half = || reader.array().map(u64::from_le_bytes).ok();
+        Some(Uuid { first: half()?, second: half()? })
+    }
+
     /// Whether a body that begins with `head` is one of this function in this generation.
     pub fn accepts_head(&self, head: u32) -> bool {
         match self.args_signature {
@@ -198,17 +242,20 @@ fn mentions(ty: Type, name: &str) -> bool {
 #[derive(Debug)]
 pub struct Generation {
     name: &'static str,
+    /// Its place in [`Generation::all`].
+    index: u8,
+    unsent: &'static [Method],
     /// Sorted by function id.
     rpcs: Vec<Rpc>,
 }
 
 static GENERATIONS: LazyLock<Vec<Generation>> = LazyLock::new(|| {
-    let generation = |(name, rows): &(&'static str, &[Row])| {
-        let mut rpcs: Vec<Rpc> = rows.iter().chain(OURS).map(Rpc::new).collect();
+    let generation = |(index, table): (usize, &Table)| {
+        let mut rpcs: Vec<Rpc> = table.rows.iter().chain(OURS).map(Rpc::new).collect();
         rpcs.sort_unstable_by_key(|rpc| rpc.function_id);
-        Generation { name, rpcs }
+        Generation { name: table.name, index: index as u8, unsent: table.unsent, rpcs }
     };
-    TABLES.iter().map(generation).collect()
+    TABLES.iter().enumerate().map(generation).collect()
 });
 
 impl Generation {
@@ -227,17 +274,14 @@ impl Generation {
         GENERATIONS.iter().find(|generation| generation.name == name)
     }
 
-    /// Those in which `function_id` exists and takes a body that begins with `head` (its first four bytes; anything
-    /// for an empty one). Several, when the call does not tell.
-    pub fn accepting(function_id: u32, head: u32) -> impl Iterator<Item = &'static Generation> {
-        GENERATIONS
-            .iter()
-            .filter(move |generation| generation.rpc(function_id).is_some_and(|rpc| rpc.accepts_head(head)))
-    }
-
     /// The release that gave it its name.
     pub fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// Its place among all, the oldest being 0.
+    pub fn index(&self) -> usize {
+        usize::from(self.index)
     }
 
     /// Its functions.
@@ -257,6 +301,14 @@ impl Generation {
     }
 }
 
+impl PartialEq for Generation {
+    fn eq(&self, other: &Generation) -> bool {
+        self.index == other.index
+    }
+}
+
+impl Eq for Generation {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -275,28 +327,34 @@ mod tests {
         }
     }
 
-    /// Captured from upstream's releases; arguments `-` where there are none.
+    /// Every function of every release with the hashes that were found in its binaries, arguments `-` where there are
+    /// none. A generation without its list there, a row too few or too many, or another type fails here.
     #[test]
-    fn hashes_equal_those_of_upstream_in_every_generation() {
+    fn every_table_is_complete_and_its_hashes_are_those_of_its_release() {
         let text = include_str!("../../../../tests/fixtures/wire/hashes-by-version.json");
-        let table: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text).unwrap();
-        let mut compared = 0;
-        for (name, releases) in &table {
-            let method = Method::from_name(name).expect(name);
-            for (release, hashes) in releases.as_object().unwrap() {
-                let rpc = Generation::by_name(release).expect(release).method(method).expect(name);
+        let functions: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text).unwrap();
+        for table in TABLES {
+            let generation = Generation::by_name(table.name).unwrap();
+            let mut found = 0;
+            for (name, releases) in &functions {
+                let Some(hashes) = releases.get(table.name) else { continue };
+                let method = Method::from_name(name).expect(name);
+                let rpc = generation
+                    .method(method)
+                    .unwrap_or_else(|| panic!("{name} is missing in {}", table.name));
                 let args = rpc.args_signature().map_or("-".to_owned(), |s| format!("{:08x}", s.hash));
                 let result = format!("{:08x}", rpc.result_signature().hash);
                 assert_eq!(
                     (&*args, &*result),
                     (hashes[0].as_str().unwrap(), hashes[1].as_str().unwrap()),
-                    "{name}"
+                    "{name} in {}",
+                    table.name
                 );
-                compared += 1;
+                found += 1;
             }
+            let methods: HashSet<Method> = table.rows.iter().map(|row| row.method).collect();
+            assert_eq!((found, methods.len()), (table.rows.len(), found), "rows of {}", table.name);
         }
-        let rows: usize = TABLES[..3].iter().map(|(_, rows)| rows.len()).sum();
-        assert_eq!(compared, rows + 33, "all rows of the older tables and 33 of the newest");
     }
 
     /// All functions of 0.3.13: id, arguments, result. Each of these numbers was found in that release's binary.
@@ -314,20 +372,6 @@ mod tests {
             ];
             assert_eq!(ours.as_slice(), numbers.as_array().unwrap(), "{name}");
         }
-    }
-
-    #[test]
-    fn a_call_tells_its_generation_or_does_not() {
-        let names = |method: Method, of: &str| -> Vec<&str> {
-            let rpc = Generation::by_name(of).unwrap().method(method).unwrap();
-            let head = rpc.args_signature().map_or(0, |s| s.hash | 1);
-            Generation::accepting(rpc.function_id(), head).map(Generation::name).collect()
-        };
-        assert_eq!(names(Method::MountSegment, "0.3.9"), ["0.3.9", "0.3.11"]);
-        assert_eq!(names(Method::MountSegment, "0.3.13"), ["0.3.12", "0.3.13"]);
-        assert_eq!(names(Method::PutStart, "0.3.12"), ["0.3.12"]);
-        assert_eq!(names(Method::GetReplicaList, "0.3.13"), ["0.3.12", "0.3.13"]);
-        assert_eq!(names(Method::HealthCheck, "0.3.13").len(), 4);
     }
 
     #[test]

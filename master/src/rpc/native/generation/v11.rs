@@ -1,17 +1,17 @@
 //! 0.3.11: without tenants and hosts.
-//! Only the calls whose types are known from that release.
 
 use super::{
-    Method, Row,
+    Method, Row, Table,
     common::{
-        CLIENT, DONE, DONE_EACH, FORCE, KEY, KEYS, PATTERN, PING_RESPONSE, QUERY_TASK, REPLICA_LIST_NOF,
-        REPLICA_NOF, REPLICA_TYPE, SEGMENT_HOSTLESS, SEGMENT_ID, SEGMENT_NAME, SLICE_LENGTH, SLICE_LENGTHS,
-        STORAGE_CONFIG, TASK_ASSIGNMENT, TASK_COMPLETE, UUID, describe, rpcs,
+        CLIENT, COPY_STARTED_NOF, DONE, DONE_EACH, FORCE, KEY, KEYS, MOVE_STARTED_NOF, NOF_OWNER,
+        NOF_SEGMENT, OFFLOADING, PATTERN, PING_RESPONSE, QUERY_TASK, REPLICA_LIST_NOF, REPLICA_NOF,
+        REPLICA_TYPE, SEGMENT_HOSTLESS, SEGMENT_ID, SEGMENT_NAME, SLICE_LENGTH, SLICE_LENGTHS, SOURCE,
+        STORAGE_CONFIG, STORED_EACH, TARGET, TARGETS, TASK_ASSIGNMENT, TASK_COMPLETE, UUID, describe, rpcs,
     },
 };
 use crate::rpc::native::types::{
     Member,
-    Type::{Bool, Expected, I64, Map, Seq, Str, U8, U64},
+    Type::{Bool, Expected, I32, I64, Map, Seq, Str, U8, U64},
 };
 
 describe! {
@@ -24,7 +24,9 @@ describe! {
 
 const CONFIG: Member = ("config", REPLICATE_CONFIG);
 
-pub(super) const ROWS: &[Row] = rpcs! {
+pub(super) const TABLE: Table = Table { name: "0.3.11", rows: ROWS, unsent: &[] };
+
+const ROWS: &[Row] = rpcs! {
     ExistKey(KEY) -> Expected(&Bool);
     BatchExistKey(KEYS) -> Seq(&Expected(&Bool));
     GetReplicaList(KEY) -> Expected(&REPLICA_LIST_NOF);
@@ -58,4 +60,26 @@ pub(super) const ROWS: &[Row] = rpcs! {
     BatchUpsertStart(CLIENT, KEYS, SLICE_LENGTHS, CONFIG) -> Seq(&Expected(&Seq(&REPLICA_NOF)));
     BatchUpsertEnd(CLIENT, KEYS) -> DONE_EACH;
     BatchRemove(KEYS, FORCE) -> DONE_EACH;
+    BatchUpsertRevoke(CLIENT, KEYS) -> DONE_EACH;
+    GracefulUnmountSegment(SEGMENT_ID, CLIENT, ("grace_period_ms", U64)) -> DONE;
+    QuerySegmentStatus(SEGMENT_NAME) -> Expected(&I32);
+    QuerySegmentStatusById(SEGMENT_ID) -> Expected(&I32);
+    MountNoFSegment(("segment", NOF_SEGMENT), CLIENT) -> DONE;
+    ReMountNoFSegment(("segments", Seq(&NOF_SEGMENT)), CLIENT) -> DONE;
+    UnmountNoFSegment(SEGMENT_ID, CLIENT) -> DONE;
+    GetAllNoFSegments() -> Expected(&Seq(&NOF_SEGMENT));
+    GetNoFSegmentsByName(SEGMENT_NAME) -> Expected(&Seq(&NOF_OWNER));
+    OffloadObjectHeartbeat(CLIENT, OFFLOADING) -> Expected(&Map(&Str, &I64));
+    ReportSsdCapacity(CLIENT, ("ssd_total_capacity_bytes", I64)) -> DONE;
+    NotifyOffloadSuccess(CLIENT, KEYS, STORED_EACH) -> DONE;
+    CopyStart(CLIENT, KEY, SOURCE, TARGETS) -> Expected(&COPY_STARTED_NOF);
+    CopyEnd(CLIENT, KEY) -> DONE;
+    CopyRevoke(CLIENT, KEY) -> DONE;
+    MoveStart(CLIENT, KEY, SOURCE, TARGET) -> Expected(&MOVE_STARTED_NOF);
+    MoveEnd(CLIENT, KEY) -> DONE;
+    MoveRevoke(CLIENT, KEY) -> DONE;
+    EvictDiskReplica(CLIENT, KEY, REPLICA_TYPE) -> DONE;
+    BatchEvictDiskReplica(CLIENT, KEYS, REPLICA_TYPE) -> DONE_EACH;
+    CreateCopyTask(KEY, ("targets", Seq(&Str))) -> Expected(&UUID);
+    CreateMoveTask(KEY, ("source", Str), ("target", Str)) -> Expected(&UUID);
 };

@@ -1,11 +1,12 @@
 //! 0.3.13: every function of the release, and the three of ours that all generations have.
 
 use super::{
-    Method, Row,
+    Method, Row, Table,
     common::{
-        CLIENT, DISK, DONE, DONE_EACH, FORCE, KEY, KEYS, LOCAL_DISK, MEMORY, NOF, PATTERN, PING_RESPONSE,
-        QUERY_TASK, REPLICA_TYPE, SEGMENT, SEGMENT_ID, SEGMENT_NAME, SLICE_LENGTH, SLICE_LENGTHS,
-        STORAGE_CONFIG, TASK_ASSIGNMENT, TASK_COMPLETE, TENANT, UUID, describe, rpcs,
+        CLIENT, DISK, DONE, DONE_EACH, FORCE, KEY, KEYS, LOCAL_DISK, MEMORY, NOF, NOF_OWNER, NOF_SEGMENT,
+        OFFLOAD_TASK, OFFLOADING, PATTERN, PING_RESPONSE, QUERY_TASK, REPLICA_TYPE, SEGMENT, SEGMENT_ID,
+        SEGMENT_NAME, SLICE_LENGTH, SLICE_LENGTHS, SOURCE, STORAGE_CONFIG, STORED_EACH, TARGET, TARGETS,
+        TASK_ASSIGNMENT, TASK_COMPLETE, TENANT, UUID, describe, rpcs,
     },
 };
 use crate::rpc::native::types::{
@@ -30,28 +31,20 @@ describe! {
         "data_type": U8, "host_id": Str, "group_ids": Opt(&Seq(&Str)),
     };
     OBJECT_META = "ObjectMeta" { "key": Str, "object_checksum": Opt(&U64) };
-    NOF_SEGMENT = "NoFSegment" { "id": UUID, "name": Str, "base": U64, "size": U64, "te_endpoint": Str };
-    NOF_OWNER = "NoFSegmentOwnerInfo" { "segment_id": UUID, "client_id": UUID };
     COPY_STARTED = "CopyStartResponse" { "source": REPLICA, "targets": Seq(&REPLICA) };
     MOVE_STARTED = "MoveStartResponse" { "source": REPLICA, "target": Opt(&REPLICA) };
     PROMOTION_STARTED = "PromotionAllocStartResponse" { "memory_descriptor": REPLICA };
-    OFFLOAD_TASK = "OffloadTaskItem" { "tenant_id": Str, "key": Str, "size": I64 };
-    STORED = "StorageObjectMetadata" {
-        "bucket_id": I64, "offset": I64, "key_size": I64, "data_size": I64, "transport_endpoint": Str,
-    };
 }
 
 const CONFIG: Member = ("config", REPLICATE_CONFIG);
 const META: Member = ("object_meta", OBJECT_META);
 const METAS: Member = ("object_metas", Seq(&OBJECT_META));
-const SOURCE: Member = ("src_segment", Str);
-const TARGET: Member = ("tgt_segment", Str);
-const TARGETS: Member = ("tgt_segments", Seq(&Str));
 const LEASE: Member = ("lease_id", UUID);
 const EPOCH: Member = ("version_epoch", U64);
-const OFFLOADING: Member = ("enable_offloading", Bool);
 
-pub(super) const ROWS: &[Row] = rpcs! {
+pub(super) const TABLE: Table = Table { name: "0.3.13", rows: ROWS, unsent: &[] };
+
+const ROWS: &[Row] = rpcs! {
     ExistKey(KEY, TENANT) -> Expected(&Bool);
     BatchExistKey(KEYS, TENANT) -> Seq(&Expected(&Bool));
     BatchQueryIp(("client_ids", Seq(&UUID))) -> Expected(&Map(&UUID, &Seq(&Str)));
@@ -95,7 +88,7 @@ pub(super) const ROWS: &[Row] = rpcs! {
     OffloadObjectHeartbeat(CLIENT, OFFLOADING) -> Expected(&Seq(&OFFLOAD_TASK));
     PollRemoveAll(CLIENT) -> Expected(&Bool);
     ReportSsdCapacity(CLIENT, ("ssd_total_capacity_bytes", I64)) -> DONE;
-    NotifyOffloadSuccess(CLIENT, ("tasks", Seq(&OFFLOAD_TASK)), ("metadatas", Seq(&STORED))) -> DONE;
+    NotifyOffloadSuccess(CLIENT, ("tasks", Seq(&OFFLOAD_TASK)), STORED_EACH) -> DONE;
     PromotionObjectHeartbeat(CLIENT) -> Expected(&Seq(&OFFLOAD_TASK));
     PromotionAllocStart(CLIENT, KEY, TENANT, ("size", U64), ("preferred_segments", Seq(&Str)))
         -> Expected(&PROMOTION_STARTED);

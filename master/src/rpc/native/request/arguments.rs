@@ -271,10 +271,10 @@ wire_structs! {
     }
     /// An object on its way to a disk.
     OffloadTask<'a> {
+        /// Any bytes; before 0.3.12 there is nothing else.
+        key: &'a [u8] = "key",
         /// Whose.
         tenant: Tenant<'a> = "tenant_id",
-        /// Any bytes.
-        key: &'a [u8] = "key",
         /// Bytes.
         size: i64 = "size",
     }
@@ -296,7 +296,7 @@ wire_structs! {
         /// Who.
         client: ClientId = "client_id",
         /// What.
-        tasks: List<'a, OffloadTask<'a>> = "tasks",
+        tasks: List<'a, OffloadTask<'a>> = "tasks" | "keys",
         /// Where, one for each task; a difference is for the caller to refuse.
         stored: List<'a, Stored<'a>> = "metadatas",
     }
