@@ -92,6 +92,7 @@ impl Serving {
                 health_budget: config.probe.health_check_budget(),
                 leader: Arc::new(move || role.leader()),
                 faults: faults.clone(),
+                default_generation: config.rpc.default_generation,
             },
             admin.metrics.clone(),
         );
@@ -103,6 +104,7 @@ impl Serving {
         let peers = admin.probe_peers.clone();
         let port = |plane, port, threads| ServerOptions {
             address: SocketAddr::new(config.rpc.address, port),
+            generation_ports: Vec::new(),
             threads,
             plane,
             max_frame: config.rpc.max_frame_bytes,
@@ -131,14 +133,17 @@ impl Serving {
                     max_frame: HEARTBEAT_FRAME,
                     ..port(Plane::Heartbeat, number, config.heartbeat.threads)
                 };
-                Server::start(options, service.clone(), Budget::new(HEARTBEAT_BUDGET), connections.clone())
+                Server::start(options, service.clone(), Budget::new(HEARTBEAT_BUDGET), connections)
             })
             .transpose()?;
         if let Some(server) = &heartbeat {
             service.info().heartbeat_port.store(u32::from(server.local_address().port()), Ordering::Relaxed);
         }
-        let options = port(Plane::Main, config.rpc.port, config.rpc.threads);
-        let main = Server::start(options, service, budget, connections.clone())?;
+        let options = ServerOptions {
+            generation_ports: config.rpc.generation_ports.clone(),
+            ..port(Plane::Main, config.rpc.port, config.rpc.threads)
+        };
+        let main = Server::start(options, service, budget, connections)?;
         let background = StepThread::background(core.clone(), permit.clone(), clock.clone())?;
         let ears = [Some(&main), heartbeat.as_ref()].into_iter().flatten().flat_map(Server::ears).collect();
         let mut monitor = Monitor {

@@ -100,11 +100,13 @@ fn start() -> Master {
             health_budget: PROBE.health_check_budget(),
             leader: Arc::new(|| None),
             faults: state.faults.clone(),
+            default_generation: Generation::newest(),
         },
         state.metrics.clone(),
     );
     let options = ServerOptions {
         address: ([0, 0, 0, 0], 0).into(),
+        generation_ports: Vec::new(),
         threads: 2,
         plane: Plane::Main,
         max_frame: 64 << 20,
@@ -118,7 +120,7 @@ fn start() -> Master {
         },
     };
     let server =
-        Server::start(options, service, Budget::new(512 << 20), Connections::new()).expect("started");
+        Server::start(options, service, Budget::new(512 << 20), &Connections::new()).expect("started");
     let admin = AdminConfig { host: [127, 0, 0, 1].into(), port: 0, report_metrics: false };
     let control = ControlThread::start(&admin, &PROBE, state.clone()).expect("started");
     Master { core, clock, permit, state, server, control }

@@ -15,8 +15,8 @@ mod state;
 mod tests;
 
 pub use metrics::{
-    MetricKind, MetricSpec, Metrics, Protocol, RpcMetrics, RpcShard, StoreFigures,
-    markdown as metrics_markdown,
+    MetricKind, MetricSpec, Metrics, PerGeneration, Protocol, RpcMetrics, RpcShard, StoreFigures,
+    WireMetrics, markdown as metrics_markdown,
 };
 pub use probe::{ProbeFailure, ProbePeers, ProbeTarget};
 pub use state::Readiness;

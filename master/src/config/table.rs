@@ -1,5 +1,7 @@
 //! The option table. Order is the order of the help.
 
+use crate::rpc::native::generation::{NAMES, NEWEST};
+
 use super::option::{
     Group::{
         self, Admin, Eviction, Features, General, Glog, Ha, Heartbeat, Liveness, Logging, Objects, Offload,
@@ -56,7 +58,8 @@ pub static TABLE: &[Spec] = &[
     o(Rpc, "rpc_byte_budget", Kind::Bytes { min: 1 << 20, max: 1 << 44 }, "512Mi", "Bytes of requests being received, decoded or answered in the whole process; over it connections are not read. Large requests leave a quarter of it to small ones, so it is at least 4/3 of max_frame_bytes."),
     o(Rpc, "max_connections", POSITIVE, "16384", "Open RPC connections in total; further ones are closed at once."),
     o(Rpc, "max_connections_per_address", POSITIVE, "4096", "Open RPC connections from one peer address."),
-    o(Rpc, "wire_default_generation", Kind::Choice(&["0.3.13"]), "0.3.13", "Client generation assumed for a native connection that nothing tells about."),
+    o(Rpc, "wire_default_generation", Kind::Choice(NAMES), NEWEST, "Client generation assumed for a native connection that nothing tells about."),
+    o(Rpc, "wire_generation_ports", TEXT, "", "Further ports, each for native clients of one generation only: `0.3.12=50062` or several with commas. For addresses that clients of several generations share."),
     // Heartbeat
     o(Heartbeat, "heartbeat_rpc_port", PORT_OR_ZERO, "0", "Port of a second server that serves only Ping and ServiceReady on threads of its own. 0: off."),
     o(Heartbeat, "heartbeat_rpc_thread_num", THREADS, "1", "Its threads."),

@@ -136,6 +136,7 @@ fn samples(spec: &Spec) -> Option<[String; 2]> {
     Some(match (spec.name, spec.kind) {
         ("log_level", _) => ["debug".to_owned(), "warn".to_owned()],
         ("rpc_interface", _) => return None,
+        ("wire_generation_ports", _) => ["0.3.9=6003".to_owned(), "0.3.9=6003,0.3.12=6004".to_owned()],
         ("rpc_port" | "metrics_port" | "heartbeat_rpc_port", _) => ["6001".to_owned(), "6002".to_owned()],
         (_, Kind::Bool) => {
             let default = spec.default == "true";
@@ -343,6 +344,29 @@ fn high_availability_needs_a_lease_and_a_reachable_address() {
     assert!(
         Machine::default().with_env("POD_NAME", "mc-3").fail(&args)[0].contains("`pod_namespace` is empty")
     );
+}
+
+#[test]
+fn ports_for_one_generation() {
+    let ports = |text: &str| {
+        let config = run(&[&format!("--wire_generation_ports={text}")]);
+        let pairs = config.rpc.generation_ports.iter().map(|(g, port)| format!("{} {port}", g.name()));
+        pairs.collect::<Vec<_>>()
+    };
+    assert_eq!(ports(""), [""; 0]);
+    assert_eq!(ports("0.3.9=50061, 0.3.12 = 50062"), ["0.3.9 50061", "0.3.12 50062"]);
+    for bad in ["0.3.9", "0.3.8=50061", "0.3.9=0", "0.3.9=65536", "0.3.9=1,0.3.9=2", "0.3.9=1,0.3.11=1"] {
+        let errors = fail(&[&format!("--wire_generation_ports={bad}")]);
+        assert!(
+            errors.len() == 1
+                && errors[0].contains("`wire_generation_ports` (command line)")
+                && errors[0].contains("one of 0.3.9, 0.3.11, 0.3.12, 0.3.13"),
+            "{bad}: {errors:?}"
+        );
+    }
+    assert!(fail(&["--wire_generation_ports=0.3.9=9003"])[0].contains("`metrics_port` = 9003"));
+    assert_eq!(run(&["--wire_default_generation=0.3.9"]).rpc.default_generation.name(), "0.3.9");
+    assert!(fail(&["--wire_default_generation=0.3.10"])[0].contains("one of 0.3.9, 0.3.11, 0.3.12, 0.3.13"));
 }
 
 #[test]

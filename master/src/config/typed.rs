@@ -6,7 +6,10 @@ use super::{
     resolve::{Layers, Resolved},
     value::Value,
 };
-use crate::types::{CoreOptions, OffboardingMode};
+use crate::{
+    rpc::native::generation::{Generation, NAMES},
+    types::{CoreOptions, OffboardingMode},
+};
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 /// Everything that the process needs to know to start.
@@ -57,8 +60,10 @@ pub struct RpcConfig {
     pub max_connections: usize,
     /// Connections of one peer address.
     pub max_connections_per_address: usize,
-    /// Generation of a native client that nothing tells about, e.g. `0.3.13`.
-    pub default_generation: String,
+    /// Generation of a native client that nothing tells about.
+    pub default_generation: &'static Generation,
+    /// Further ports, each for native clients of one generation.
+    pub generation_ports: Vec<(&'static Generation, u16)>,
 }
 
 /// The dedicated heartbeat server (C1, C2).
@@ -297,8 +302,51 @@ fn rpc(r: &Resolved, errors: &mut Vec<ConfigError>) -> RpcConfig {
         byte_budget: r.count("rpc_byte_budget") as usize,
         max_connections: r.count("max_connections") as usize,
         max_connections_per_address: r.count("max_connections_per_address") as usize,
-        default_generation: r.text("wire_default_generation").to_owned(),
+        // The table takes names of generations only.
+        default_generation: Generation::by_name(r.text("wire_default_generation"))
+            .unwrap_or_else(Generation::newest),
+        generation_ports: generation_ports(r, errors),
     }
+}
+
+/// `<generation>=<port>`, separated by commas; every generation and every port once.
+fn generation_ports(r: &Resolved, errors: &mut Vec<ConfigError>) -> Vec<(&'static Generation, u16)> {
+    const OPTION: &str = "wire_generation_ports";
+    let text = r.text(OPTION);
+    let mut ports: Vec<(&'static Generation, u16)> = Vec::new();
+    for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+        let parsed = pair.split_once('=').and_then(|(generation, port)| {
+            let port = port.trim().parse().ok().filter(|port| *port > 0)?;
+            Some((Generation::by_name(generation.trim())?, port))
+        });
+        let is_new = |(generation, port): &(&Generation, u16)| {
+            ports.iter().all(|(other, taken)| other != generation && taken != port)
+        };
+        let Some(port) = parsed.filter(is_new) else {
+            errors.push(ConfigError::BadValue {
+                option: OPTION,
+                from: r.source(OPTION),
+                value: text.to_owned(),
+                expected: format!(
+                    "<generation>=<port>, separated by commas, each generation (one of {}) and each port (1 to 65535) at \
+                     most once",
+                    NAMES.join(", ")
+                ),
+            });
+            return Vec::new();
+        };
+        ports.push(port);
+    }
+    for (generation, port) in &ports {
+        for name in OWN_PORTS.into_iter().filter(|name| r.port(name) == *port) {
+            errors.push(ConfigError::Conflict(format!(
+                "{} and {port} of {} (`{OPTION}`) must be different ports",
+                r.show(name),
+                generation.name()
+            )));
+        }
+    }
+    ports
 }
 
 /// `host` → `host:port`; `host:port` as it is. None if it is neither.
@@ -408,12 +456,12 @@ fn is_dns_name(name: &str) -> bool {
         && !name.ends_with(['-', '.'])
 }
 
+/// The options that name a port on which this process listens.
+const OWN_PORTS: [&str; 3] = ["rpc_port", "heartbeat_rpc_port", "metrics_port"];
+
 fn check_ports(r: &Resolved, errors: &mut Vec<ConfigError>) {
-    let ports: Vec<(&str, u16)> = ["rpc_port", "heartbeat_rpc_port", "metrics_port"]
-        .into_iter()
-        .map(|name| (name, r.port(name)))
-        .filter(|(_, port)| *port > 0)
-        .collect();
+    let ports: Vec<(&str, u16)> =
+        OWN_PORTS.into_iter().map(|name| (name, r.port(name))).filter(|(_, port)| *port > 0).collect();
     for (i, (name, port)) in ports.iter().enumerate() {
         for (other, _) in ports[..i].iter().filter(|(_, p)| p == port) {
             errors.push(ConfigError::Conflict(format!(

@@ -1,6 +1,9 @@
 //! The accept thread: caps, then hands each connection to one data thread, which owns it from then on.
 
-use super::data_thread::DataThread;
+use super::{
+    data_thread::{DataThread, Handed},
+    native::generation::Generation,
+};
 use crate::{clock::Clock, fault::Faults, ha::connections::Connections, lock::Mutex, permit::ServingPermit};
 use hashbrown::HashMap;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
@@ -47,8 +50,9 @@ pub(super) struct AddressCount {
     address: IpAddr,
 }
 
+/// Open connections, those of all listeners of a port's server together.
 #[derive(Default)]
-struct Counts {
+pub(super) struct Counts {
     total: AtomicUsize,
     by_address: Mutex<HashMap<IpAddr, usize>>,
 }
@@ -92,6 +96,9 @@ pub(super) struct Acceptor {
 /// What the accept loop works with.
 pub(super) struct AcceptLoop {
     pub(super) listener: TcpListener,
+    /// Of the native clients that come in here; none: it is found out.
+    pub(super) generation: Option<&'static Generation>,
+    pub(super) counts: Arc<Counts>,
     pub(super) threads: Arc<[DataThread]>,
     pub(super) limits: AcceptLimits,
     pub(super) connections: Arc<Connections>,
@@ -135,7 +142,6 @@ impl Drop for Acceptor {
 
 impl AcceptLoop {
     fn run(self, wake: &OwnedFd, stop: &AtomicBool) {
-        let counts = Arc::new(Counts::default());
         let mut next = 0usize;
         let tick_every = rustix::time::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
         while !stop.load(Ordering::SeqCst) {
@@ -150,7 +156,7 @@ impl AcceptLoop {
             // A bounded number per round keeps the tick fresh in a storm of connections.
             for _ in 0..64 {
                 match self.listener.accept() {
-                    Ok((stream, peer)) => self.hand_out(stream, peer, &counts, &mut next),
+                    Ok((stream, peer)) => self.hand_out(stream, peer, &mut next),
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                     Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) => {
@@ -164,14 +170,14 @@ impl AcceptLoop {
         }
     }
 
-    fn hand_out(&self, stream: TcpStream, peer: SocketAddr, counts: &Arc<Counts>, next: &mut usize) {
+    fn hand_out(&self, stream: TcpStream, peer: SocketAddr, next: &mut usize) {
         // Without the permit nothing is answered: closed at once. During a hand-over it waits like all the others.
         if !self.permit.held() && !self.permit.is_holding() {
             return;
         }
         // The self-probe is not subject to the caps: full of clients is not the same as unable to serve them.
         let probe = (self.limits.probe_target)(peer).filter(|&index| index < self.threads.len());
-        let count = match counts.admit(peer.ip(), &self.limits) {
+        let count = match self.counts.admit(peer.ip(), &self.limits) {
             None if probe.is_none() => {
                 self.stats.refused.fetch_add(1, Ordering::Relaxed);
                 return;
@@ -184,7 +190,8 @@ impl AcceptLoop {
         }
         let index = probe.unwrap_or_else(|| self.choose(next));
         self.stats.accepted.fetch_add(1, Ordering::Relaxed);
-        self.threads[index].hand(self.connections.register(stream), peer, count);
+        let (stream, generation) = (self.connections.register(stream), self.generation);
+        self.threads[index].hand(Handed { stream, peer, generation, count });
     }
 
     /// SO_LINGER 0 from the first moment: whenever this side closes, what is queued is dropped (design §6.5).

@@ -1,6 +1,6 @@
 //! A connection from its first byte: which protocol it speaks, and the permit in front of every write.
 
-use super::{native_connection::NativeConnection, server::ServerShared};
+use super::{native::generation::Generation, native_connection::NativeConnection, server::ServerShared};
 use crate::{
     ha::connections::{Activity, Registered},
     permit::ServingPermit,
@@ -24,7 +24,13 @@ pub(super) const NATIVE_MAGIC: u8 = 0x15;
 const HTTP2_FIRST: u8 = b'P';
 
 /// Serves a connection until it ends. A connection of neither protocol is closed silently, as the existing master does.
-pub(super) async fn serve(stream: Registered<TcpStream>, peer: SocketAddr, shared: Arc<ServerShared>) {
+/// `generation`: that of native clients on its listener, if it is for one generation only.
+pub(super) async fn serve(
+    stream: Registered<TcpStream>,
+    peer: SocketAddr,
+    generation: Option<&'static Generation>,
+    shared: Arc<ServerShared>,
+) {
     let mut first = [0u8];
     let first = tokio::time::timeout(shared.options.first_byte_timeout, stream.get_ref().peek(&mut first))
         .await
@@ -32,7 +38,7 @@ pub(super) async fn serve(stream: Registered<TcpStream>, peer: SocketAddr, share
     match first {
         Ok(Ok(Some(NATIVE_MAGIC))) => {
             let io = PermitIo::new(stream, shared.permit.clone());
-            NativeConnection::new(io, peer, &shared).await;
+            NativeConnection::new(io, peer, generation, &shared).await;
         }
         Ok(Ok(Some(HTTP2_FIRST))) => {
             let io = PermitIo::new(stream, shared.permit.clone());

@@ -3,6 +3,7 @@
 use super::{
     acceptor::AddressCount,
     connection,
+    native::generation::Generation,
     server::{Plane, ServerShared},
 };
 use crate::ha::connections::Registered;
@@ -28,10 +29,13 @@ pub(super) struct DataThread {
     thread: Option<JoinHandle<()>>,
 }
 
-struct Handed {
-    stream: Registered<TcpStream>,
-    peer: SocketAddr,
-    count: Option<AddressCount>,
+/// A connection on its way to the thread that will own it.
+pub(super) struct Handed {
+    pub(super) stream: Registered<TcpStream>,
+    pub(super) peer: SocketAddr,
+    /// Fixed by the listener.
+    pub(super) generation: Option<&'static Generation>,
+    pub(super) count: Option<AddressCount>,
 }
 
 /// What others may see of a data thread.
@@ -60,9 +64,9 @@ impl DataThread {
     }
 
     /// Gives the thread a connection. If the thread has ended the connection closes.
-    pub(super) fn hand(&self, stream: Registered<TcpStream>, peer: SocketAddr, count: Option<AddressCount>) {
+    pub(super) fn hand(&self, handed: Handed) {
         self.state.connections.fetch_add(1, Ordering::Relaxed);
-        if self.inbox.send(Handed { stream, peer, count }).is_err() {
+        if self.inbox.send(handed).is_err() {
             self.state.connections.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -97,14 +101,14 @@ async fn run(
     shared: Arc<ServerShared>,
 ) {
     tokio::task::spawn_local(tick(index, state.clone(), shared.clone()));
-    while let Some(Handed { stream, peer, count }) = inbox.recv().await {
+    while let Some(Handed { stream, peer, generation, count }) = inbox.recv().await {
         let (state, shared) = (state.clone(), shared.clone());
         tokio::task::spawn_local(async move {
             let _count = count;
             match stream.try_map(tokio::net::TcpStream::from_std) {
                 // Aborting every connection does not reach one that is being converted: look once it is registered again.
                 Ok(stream) if shared.permit.held() || shared.permit.is_holding() => {
-                    connection::serve(stream, peer, shared).await;
+                    connection::serve(stream, peer, generation, shared).await;
                 }
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%peer, %error, "connection cannot be served"),

@@ -7,8 +7,8 @@ use super::{
             self, AllRefused, Bytes, Empty, Health, HeartbeatReady, Pairs, Payload, Pong, Refused,
             StorageConfig,
         },
-        frame::{RequestHeader, RpcErrorCode, write_error},
-        generation::{Generation, Method, Rpc},
+        frame::{RpcErrorCode, write_error},
+        generation::{Method, Rpc},
         request::{self, BatchEnd, BatchStart, Request, Start},
     },
     server::Plane,
@@ -44,7 +44,6 @@ pub(super) enum Served {
 pub(super) struct Caller {
     service: Arc<Service>,
     plane: Plane,
-    generation: &'static Generation,
     budget: Arc<Budget>,
     activity: Arc<Activity>,
 }
@@ -93,15 +92,14 @@ impl Caller {
         budget: Arc<Budget>,
         activity: Arc<Activity>,
     ) -> Caller {
-        Caller { service, plane, generation: Generation::newest(), budget, activity }
+        Caller { service, plane, budget, activity }
     }
 
     /// Whether a call that had to wait may simply be served again from its beginning: one that touches a single
     /// shard has done nothing until it is done.
-    pub(super) fn restartable(&self, header: &RequestHeader) -> bool {
-        let method = self.generation.rpc(header.function).map(Rpc::method);
+    pub(super) fn restartable(rpc: Option<&Rpc>) -> bool {
         matches!(
-            method,
+            rpc.map(Rpc::method),
             Some(
                 Method::ExistKey
                     | Method::GetReplicaList
@@ -121,11 +119,16 @@ impl Caller {
         )
     }
 
-    /// Serves one frame to its end and appends the answer.
-    pub(super) async fn serve(&self, header: &RequestHeader, body: &[u8], out: &mut BytesMut) -> Served {
-        let seq = header.seq;
-        let Some(rpc) = self.generation.rpc(header.function).filter(|rpc| self.registered(rpc.method()))
-        else {
+    /// Serves one request to its end and appends the answer, in the form of `rpc`; none if no client generation has that
+    /// function.
+    pub(super) async fn serve(
+        &self,
+        rpc: Option<&'static Rpc>,
+        seq: u32,
+        body: &[u8],
+        out: &mut BytesMut,
+    ) -> Served {
+        let Some(rpc) = rpc.filter(|rpc| self.registered(rpc.method())) else {
             write_error(out, seq, RpcErrorCode::NotRegistered, "the rpc function not registered");
             return Served::Answered;
         };

@@ -3,7 +3,11 @@
 use super::{
     budget::Reservation,
     connection::PermitIo,
-    native::frame::{Limits, REQUEST_HEADER, RequestHeader},
+    generations::{Call, Dialect, Guess},
+    native::{
+        frame::{Limits, REQUEST_HEADER, RequestHeader},
+        generation::Generation,
+    },
     native_calls::{Caller, Served},
     server::ServerShared,
 };
@@ -34,15 +38,22 @@ const MAX_PARKED: usize = 1024;
 /// Bytes that one connection may have handled before others get their turn.
 const TURN: usize = 256 << 10;
 
-/// The answer of a parked call; nothing when the connection must go.
-type Parked = Pin<Box<dyn Future<Output = Option<BytesMut>>>>;
+/// A call that waits for another connection's reaction (see `generations`) is tried again after this.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The answer of a parked call and whether its form was guessed; nothing when the connection must go.
+type Parked = Pin<Box<dyn Future<Output = Option<(BytesMut, Option<Guess>)>>>>;
 
 /// The connection as one future that ends when the connection does.
 pub(super) struct NativeConnection {
     io: PermitIo,
     permit: Arc<ServingPermit>,
     peer: SocketAddr,
+    shared: Arc<ServerShared>,
     caller: Arc<Caller>,
+    dialect: Dialect,
+    /// No further call begins before this.
+    pause: Option<Pin<Box<Sleep>>>,
     input: Input,
     output: Output,
     parked: FuturesUnordered<Parked>,
@@ -67,7 +78,13 @@ struct Output {
 }
 
 impl NativeConnection {
-    pub(super) fn new(io: PermitIo, peer: SocketAddr, shared: &Arc<ServerShared>) -> NativeConnection {
+    /// A connection on a listener for clients of `generation` only, or of all.
+    pub(super) fn new(
+        io: PermitIo,
+        peer: SocketAddr,
+        generation: Option<&'static Generation>,
+        shared: &Arc<ServerShared>,
+    ) -> NativeConnection {
         NativeConnection {
             permit: shared.permit.clone(),
             peer,
@@ -78,6 +95,9 @@ impl NativeConnection {
                 io.activity().clone(),
             )),
             io,
+            dialect: Dialect::new(shared.service.generations().clone(), peer.ip(), generation),
+            pause: None,
+            shared: shared.clone(),
             input: Input { bytes: Vec::new(), start: 0, reserved: shared.budget.reservation() },
             output: Output { bytes: BytesMut::new(), sent: 0, reserved: shared.budget.reservation() },
             parked: FuturesUnordered::new(),
@@ -100,6 +120,7 @@ impl NativeConnection {
             }
         }
         self.output.clear();
+        self.dialect.all_sent(|| self.shared.clock.now());
         Ok(())
     }
 
@@ -111,6 +132,9 @@ impl NativeConnection {
     /// Handles the complete frames that have arrived, until there is too much under way. Returns how many bytes the next
     /// frame needs in all, 0 if its header is not complete.
     fn handle_input(&mut self) -> Result<usize, ()> {
+        if self.pause.is_some() {
+            return Ok(0);
+        }
         loop {
             let bytes = &self.input.bytes[self.input.start..];
             let header = match RequestHeader::parse(bytes, &self.limits) {
@@ -126,15 +150,23 @@ impl NativeConnection {
                 return Ok(whole);
             }
             let body = &bytes[REQUEST_HEADER..REQUEST_HEADER + header.body as usize];
-            if self.caller.restartable(&header) {
+            let Some(call) = self.dialect.call(&header, body, || self.shared.clock.now()) else {
+                self.pause = Some(Box::pin(tokio::time::sleep(PAUSE)));
+                return Ok(0);
+            };
+            if Caller::restartable(call.rpc) {
+                let answer = self.output.bytes.len();
                 // Nearly always done in one go, without an allocation; if not, nothing has happened yet.
-                match self.caller.serve(&header, body, &mut self.output.bytes).now_or_never() {
-                    Some(Served::Answered) => {}
+                let serving = self.caller.serve(call.rpc, header.seq, body, &mut self.output.bytes);
+                match serving.now_or_never() {
+                    Some(Served::Answered) => {
+                        self.dialect.answered(call.guess, &self.output.bytes[answer..]);
+                    }
                     Some(Served::Close) => return Err(()),
-                    None => self.park(header, whole),
+                    None => self.park(call, header, whole),
                 }
             } else {
-                self.park(header, whole);
+                self.park(call, header, whole);
             }
             self.input.start += whole;
             if self.is_full() {
@@ -144,7 +176,7 @@ impl NativeConnection {
     }
 
     /// Serves the call in a future of this connection, so that the thread can serve its other calls meanwhile.
-    fn park(&mut self, header: RequestHeader, whole: usize) {
+    fn park(&mut self, call: Call, header: RequestHeader, whole: usize) {
         let mut reserved = self.input.reserved.sibling();
         reserved.force(whole);
         let start = self.input.start + REQUEST_HEADER;
@@ -153,9 +185,18 @@ impl NativeConnection {
         self.parked.push(Box::pin(async move {
             let _reserved = reserved;
             let mut answer = BytesMut::new();
-            let served = caller.serve(&header, &body, &mut answer).await;
-            (served == Served::Answered).then_some(answer)
+            let served = caller.serve(call.rpc, header.seq, &body, &mut answer).await;
+            (served == Served::Answered).then_some((answer, call.guess))
         }));
+    }
+
+    /// Whether the next call has to wait; `Some(false)` once when it no longer has to.
+    fn poll_pause(&mut self, cx: &mut Context<'_>) -> Option<bool> {
+        let is_due = self.pause.as_mut()?.as_mut().poll(cx).is_ready();
+        if is_due {
+            self.pause = None;
+        }
+        Some(!is_due)
     }
 
     /// Receives more. `Ready(true)`: something arrived; `Ready(false)`: the peer closed or the connection broke.
@@ -195,7 +236,8 @@ impl Future for NativeConnection {
             while this.output.pending() <= OUTPUT_HIGH
                 && let Poll::Ready(Some(answer)) = this.parked.poll_next_unpin(cx)
             {
-                let Some(answer) = answer else { return Poll::Ready(()) };
+                let Some((answer, guess)) = answer else { return Poll::Ready(()) };
+                this.dialect.answered(guess, &answer);
                 this.output.bytes.extend_from_slice(&answer);
             }
             stopped |= this.output.pending() > OUTPUT_HIGH;
@@ -205,6 +247,11 @@ impl Future for NativeConnection {
             }
             if this.is_full() {
                 break;
+            }
+            match this.poll_pause(cx) {
+                Some(true) => break,
+                Some(false) => continue,
+                None => {}
             }
             if stopped && handled <= TURN {
                 // There is room again, and complete frames or finished answers may be waiting that nothing else wakes us for.
@@ -216,7 +263,13 @@ impl Future for NativeConnection {
             }
             match this.poll_input(frame, cx) {
                 Poll::Ready(true) => {}
-                Poll::Ready(false) => return Poll::Ready(()),
+                Poll::Ready(false) => {
+                    // Without the permit it was this side that closed.
+                    if this.permit.held() {
+                        this.dialect.closed(this.shared.clock.now());
+                    }
+                    return Poll::Ready(());
+                }
                 Poll::Pending => break,
             }
         }

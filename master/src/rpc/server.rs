@@ -1,11 +1,11 @@
-//! One listening port: an accept thread and its data threads. The main server and the heartbeat server are two of these.
+//! A server: its listening port or ports with an accept thread each, and its data threads. The main server and the heartbeat server are two of these.
 
 use super::{
-    acceptor::{AcceptLimits, AcceptLoop, AcceptStats, Acceptor},
+    acceptor::{AcceptLimits, AcceptLoop, AcceptStats, Acceptor, Counts},
     budget::Budget,
     data_thread::{DataThread, ThreadState},
     grpc,
-    native::frame::Limits,
+    native::{frame::Limits, generation::Generation},
     service::Service,
 };
 use crate::{clock::Clock, core::Listener, ha::connections::Connections, permit::ServingPermit};
@@ -53,6 +53,8 @@ pub struct Ear {
 pub struct ServerOptions {
     /// Where to listen.
     pub address: SocketAddr,
+    /// Further ports of that address, each for native clients of one generation; the data threads are the same.
+    pub generation_ports: Vec<(&'static Generation, u16)>,
     /// Data threads, at least 1.
     pub threads: usize,
     /// What is served here.
@@ -86,13 +88,14 @@ pub(super) struct ServerShared {
     pub(super) grpc: grpc::Stack,
 }
 
-/// A running port. Dropping it closes the port and every connection.
+/// A running server. Dropping it closes its ports and every connection.
 pub struct Server {
     // Order matters: no connection is accepted any more before the data threads end.
-    acceptor: Acceptor,
+    acceptors: Vec<Acceptor>,
     threads: Arc<[DataThread]>,
     local_address: SocketAddr,
-    accept_tick: Arc<AtomicU64>,
+    generation_addresses: Vec<(&'static Generation, SocketAddr)>,
+    accept_ticks: Vec<Arc<AtomicU64>>,
     plane: Plane,
     stats: Arc<AcceptStats>,
 }
@@ -103,7 +106,7 @@ impl Server {
         options: ServerOptions,
         service: Arc<Service>,
         budget: Arc<Budget>,
-        connections: Arc<Connections>,
+        connections: &Arc<Connections>,
     ) -> io::Result<Server> {
         let option = match options.plane {
             Plane::Main => "rpc_port",
@@ -120,7 +123,7 @@ impl Server {
         options: ServerOptions,
         service: Arc<Service>,
         budget: Arc<Budget>,
-        connections: Arc<Connections>,
+        connections: &Arc<Connections>,
     ) -> io::Result<Server> {
         let local_address = listener.local_addr()?;
         let name = match options.plane {
@@ -128,6 +131,12 @@ impl Server {
             Plane::Heartbeat => "heartbeat",
         };
         let faults = (options.plane == Plane::Main).then(|| service.info().faults.clone());
+        let mut listeners = vec![(None, listener)];
+        for &(generation, port) in &options.generation_ports {
+            let listener = bind(SocketAddr::new(options.address.ip(), port))
+                .map_err(|e| io::Error::new(e.kind(), format!("{e} (rpc_address, wire_generation_ports)")))?;
+            listeners.push((Some(generation), listener));
+        }
         let (permit, clock) = (service.permit().clone(), service.clock().clone());
         let shared = Arc::new(ServerShared {
             grpc: grpc::Stack::new(
@@ -147,23 +156,42 @@ impl Server {
             .map(|index| DataThread::start(format!("{name}-{index}"), index, shared.clone()))
             .collect::<io::Result<Vec<_>>>()?
             .into();
-        let accept_tick = Arc::new(AtomicU64::new(clock.now().as_millis()));
         let stats = Arc::new(AcceptStats::default());
-        let acceptor = Acceptor::start(
-            &format!("{name}-accept"),
-            AcceptLoop {
-                listener,
-                threads: threads.clone(),
-                limits: shared.options.accept.clone(),
-                connections,
-                permit,
-                clock,
-                stats: stats.clone(),
-                tick: accept_tick.clone(),
-                faults,
-            },
-        )?;
-        Ok(Server { acceptor, threads, local_address, accept_tick, plane: shared.options.plane, stats })
+        let counts = Arc::new(Counts::default());
+        let mut server = Server {
+            acceptors: Vec::new(),
+            threads: threads.clone(),
+            local_address,
+            generation_addresses: Vec::new(),
+            accept_ticks: Vec::new(),
+            plane: shared.options.plane,
+            stats: stats.clone(),
+        };
+        for (generation, listener) in listeners {
+            let tick = Arc::new(AtomicU64::new(clock.now().as_millis()));
+            server.accept_ticks.push(tick.clone());
+            let of = generation.map_or_else(String::new, |generation| format!("-{}", generation.name()));
+            if let Some(generation) = generation {
+                server.generation_addresses.push((generation, listener.local_addr()?));
+            }
+            server.acceptors.push(Acceptor::start(
+                &format!("{name}-accept{of}"),
+                AcceptLoop {
+                    listener,
+                    generation,
+                    counts: counts.clone(),
+                    threads: threads.clone(),
+                    limits: shared.options.accept.clone(),
+                    connections: connections.clone(),
+                    permit: permit.clone(),
+                    clock: clock.clone(),
+                    stats: stats.clone(),
+                    tick,
+                    faults: faults.clone(),
+                },
+            )?);
+        }
+        Ok(server)
     }
 
     /// The bound address, with the real port if 0 was asked for.
@@ -171,20 +199,27 @@ impl Server {
         self.local_address
     }
 
+    /// The bound addresses of the ports for one generation.
+    pub fn generation_addresses(&self) -> &[(&'static Generation, SocketAddr)] {
+        &self.generation_addresses
+    }
+
     /// What the data threads show of themselves.
     pub fn thread_states(&self) -> Vec<Arc<ThreadState>> {
         self.threads.iter().map(|thread| thread.state().clone()).collect()
     }
 
-    /// The accept loop and the data threads of this port.
+    /// The accept loops and the data threads of this server.
     pub fn ears(&self) -> Vec<Ear> {
-        let accept = self.accept_tick.clone();
-        let accept = Ear { listener: None, tick: Arc::new(move || accept.load(Ordering::Relaxed)) };
+        let accepts = self.accept_ticks.iter().cloned().map(|accept| Ear {
+            listener: None,
+            tick: Arc::new(move || accept.load(Ordering::Relaxed)),
+        });
         let threads = self.thread_states().into_iter().enumerate().map(|(index, state)| Ear {
             listener: Some(self.plane.listener(index)),
             tick: Arc::new(move || state.tick.load(Ordering::Relaxed)),
         });
-        std::iter::once(accept).chain(threads).collect()
+        accepts.chain(threads).collect()
     }
 
     /// Counters of the accept thread.
@@ -192,9 +227,9 @@ impl Server {
         &self.stats
     }
 
-    /// Closes the listening socket; connections go on until the server is dropped.
+    /// Closes the listening sockets; connections go on until the server is dropped.
     pub fn stop_accepting(&mut self) {
-        self.acceptor.stop();
+        self.acceptors.iter_mut().for_each(Acceptor::stop);
     }
 }
 

@@ -1,6 +1,10 @@
 //! What both front ends call: the core behind the permit, with calls that park instead of blocking.
 
-use super::{native::generation::Method, telemetry::Telemetry};
+use super::{
+    generations::Generations,
+    native::generation::{Generation, Method},
+    telemetry::Telemetry,
+};
 use crate::{
     admin::Metrics,
     clock::{Clock, Instant},
@@ -62,6 +66,8 @@ pub struct ServiceInfo {
     pub leader: Arc<dyn Fn() -> Option<Leader> + Send + Sync>,
     /// What data handlers suffer in tests.
     pub faults: Arc<Faults>,
+    /// What a native client is taken for of which nothing tells the generation.
+    pub default_generation: &'static Generation,
 }
 
 /// The answer to HealthCheck (A1).
@@ -104,6 +110,7 @@ pub struct Service {
     clock: Arc<dyn Clock>,
     info: ServiceInfo,
     telemetry: Telemetry,
+    generations: Arc<Generations>,
 }
 
 impl Service {
@@ -115,7 +122,8 @@ impl Service {
         info: ServiceInfo,
         metrics: Arc<Metrics>,
     ) -> Arc<Service> {
-        Arc::new(Service { core, permit, clock, info, telemetry: Telemetry::new(metrics) })
+        let generations = Generations::new(info.default_generation, metrics.clone());
+        Arc::new(Service { core, permit, clock, info, telemetry: Telemetry::new(metrics), generations })
     }
 
     /// The core.
@@ -136,6 +144,11 @@ impl Service {
     /// What the process says about itself.
     pub fn info(&self) -> &ServiceInfo {
         &self.info
+    }
+
+    /// What is known of native clients' generations.
+    pub fn generations(&self) -> &Arc<Generations> {
+        &self.generations
     }
 
     /// Where calls are counted.

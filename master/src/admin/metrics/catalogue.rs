@@ -99,6 +99,44 @@ const FIXED: &[(&str, MetricKind, &[&str], &str)] = &[
         &["protocol"],
         "Pings that the main server refused because heartbeats are served on the heartbeat port only.",
     ),
+    (
+        "mooncake_master_native_connections",
+        Gauge,
+        &["generation"],
+        "Open native connections by client generation; unknown until a connection has told or shown it.",
+    ),
+    (
+        "mooncake_master_native_clients",
+        Gauge,
+        &["generation"],
+        "Clients that have an open native connection on which they named themselves, by generation.",
+    ),
+    (
+        "mooncake_master_wire_guesses_total",
+        Counter,
+        &[],
+        "Answers whose form had to be guessed because nothing told the client's generation.",
+    ),
+    (
+        "mooncake_master_wire_wrong_guesses_total",
+        Counter,
+        &[],
+        "Guessed answers directly after which the client closed the connection: it could not read them, or had read all \
+         it wanted.",
+    ),
+    (
+        "mooncake_master_wire_unknown_clients_total",
+        Counter,
+        &[],
+        "Clients (by id, else by address) of which nothing told the generation when they had to be answered; each is \
+         logged once.",
+    ),
+    (
+        "mooncake_master_wire_shared_addresses_total",
+        Counter,
+        &[],
+        "Addresses on which clients of several generations were found that cannot always be told apart; each is logged.",
+    ),
     ("total_get_nums_", Counter, &[], "Keys that GetReplicaList and its batch were asked for."),
     ("valid_get_nums_", Counter, &[], "Those among them with a readable replica."),
     ("mem_cache_hit_nums_", Counter, &[], "Those among them whose first replica lies in memory."),

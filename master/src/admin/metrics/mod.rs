@@ -4,9 +4,11 @@ mod catalogue;
 mod families;
 mod rpc;
 mod store;
+mod wire;
 
 pub use catalogue::{MetricKind, MetricSpec, markdown};
 pub use rpc::{Protocol, RpcMetrics, RpcShard};
+pub use wire::{PerGeneration, WireMetrics};
 
 use super::{RoleInfo, state::Readiness};
 use crate::{
@@ -27,6 +29,7 @@ pub type StoreFigures = Arc<dyn Fn() -> CoreStats + Send + Sync>;
 /// Everything that is exposed.
 pub struct Metrics {
     rpc: RpcMetrics,
+    wire: WireMetrics,
     store: Mutex<Option<StoreFigures>>,
     registry: Registry,
     readiness: Arc<Readiness>,
@@ -55,6 +58,7 @@ impl Metrics {
         let store = Mutex::new(None);
         Metrics {
             rpc: RpcMetrics::new(threads),
+            wire: WireMetrics::new(),
             store,
             registry: Registry::new(),
             readiness,
@@ -68,6 +72,11 @@ impl Metrics {
     /// Counters of calls.
     pub fn rpc(&self) -> &RpcMetrics {
         &self.rpc
+    }
+
+    /// What is known of native clients' generations.
+    pub fn wire(&self) -> &WireMetrics {
+        &self.wire
     }
 
     /// For metrics of other parts; what they register is exposed as it is and named in the catalogue.
@@ -91,6 +100,7 @@ impl Metrics {
         self.process(&mut families);
         self.probe(&mut families);
         self.calls(&mut families);
+        self.wire.collect(&mut families);
         self.objects(&mut families);
         if let Some(stats) = self.store_stats() {
             store::collect(&stats, &mut families);
