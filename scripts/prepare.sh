@@ -2,7 +2,8 @@
 # Installs what the local cluster, the tests and the real client need: Debian packages, and a Python environment of its
 # own with the client, kept in the cache directory. Nothing when everything is there.
 #   prepare.sh packages
-#   prepare.sh client    prints the environment's python
+#   prepare.sh client            prints the environment's python
+#   prepare.sh client RELEASE    the same with the client of an older release, e.g. 0.3.12.post1
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/../e2e/cluster/settings.sh"
 
@@ -35,20 +36,33 @@ packages() {
 }
 
 client() {
-  local requirements=$ROOT/e2e/client/requirements.txt key directory
+  local requirements=$ROOT/e2e/client/requirements${1:+-$1}.txt key directory
+  [ -e "$requirements" ] || { echo "no $requirements" >&2; return 2; }
   key=$( (python3 -VV; cat "$requirements") | sha256sum | cut -c1-16)
   directory=$CACHE/client-$key
+  # Tests ask for it at the same time.
+  mkdir -p "$CACHE"
+  exec 8>"$directory.lock"
+  flock 8
   if [ ! -e "$directory/.ok" ]; then
     rm -rf "$directory"
     python3 -m venv "$directory"
     "$directory/bin/pip" install --disable-pip-version-check --no-input -r "$requirements" >&2
-    "$directory/bin/python" -c 'import mooncake.store' >&2
+    # An older release finds a library that it is linked with only where it is told to look.
+    {
+      echo '#!/bin/sh'
+      echo "export LD_LIBRARY_PATH=\$(echo '$directory'/lib/python3*/site-packages/nvidia/cuda_runtime/lib)"
+      echo "exec '$directory/bin/python' \"\$@\""
+    } >"$directory/bin/client-python"
+    chmod +x "$directory/bin/client-python"
+    "$directory/bin/client-python" -c 'import mooncake.store' >&2
     touch "$directory/.ok"
   fi
-  echo "$directory/bin/python"
+  echo "$directory/bin/${1:+client-}python"
 }
 
 case ${1:-} in
-  packages | client) "$1" ;;
-  *) echo "usage: $0 packages|client" >&2; exit 2 ;;
+  packages) packages ;;
+  client) client "${2:-}" ;;
+  *) echo "usage: $0 packages | client [RELEASE]" >&2; exit 2 ;;
 esac

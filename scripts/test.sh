@@ -27,6 +27,15 @@ clippy() {
 interleavings() {
   cargo test --manifest-path interleavings/Cargo.toml --target-dir target/interleavings --locked
 }
+# The client that most tests use, and an older release for each wire generation.
+clients() {
+  local release
+  "$SCRIPTS/prepare.sh" client
+  for release in "$ROOT"/e2e/client/requirements-*.txt; do
+    release=${release##*/requirements-}
+    "$SCRIPTS/prepare.sh" client "${release%.txt}"
+  done
+}
 slowest() {
   echo "== Slowest tests"
   sed -nE 's/^test (.*) \.\.\. [a-z]+ <([0-9.]+)s>$/\2 s  \1/p; s/^ +([a-z0-9_]+) took ([0-9.]+) s$/\2 s  \1/p' \
@@ -53,7 +62,7 @@ if [ "$only" = all ]; then
   step "Dependency policy" "$SCRIPTS/policy.py"
 fi
 step "Build Kubernetes (once; about 7 minutes on 2 cores)" "$ROOT/e2e/cluster/programs.sh"
-step "Install the Mooncake client from PyPI (once)" "$SCRIPTS/prepare.sh" client
+step "Install the Mooncake clients from PyPI (once)" clients
 if [ "$only" = all ]; then
   step "Lints" clippy
   step "Build the tests" cargo test --workspace --locked --no-run

@@ -211,10 +211,11 @@ impl Server {
 
     /// The accept loops and the data threads of this server.
     pub fn ears(&self) -> Vec<Ear> {
-        let accepts = self.accept_ticks.iter().cloned().map(|accept| Ear {
-            listener: None,
-            tick: Arc::new(move || accept.load(Ordering::Relaxed)),
-        });
+        let accepts = self
+            .accept_ticks
+            .iter()
+            .cloned()
+            .map(|accept| Ear { listener: None, tick: Arc::new(move || accept.load(Ordering::Relaxed)) });
         let threads = self.thread_states().into_iter().enumerate().map(|(index, state)| Ear {
             listener: Some(self.plane.listener(index)),
             tick: Arc::new(move || state.tick.load(Ordering::Relaxed)),
