@@ -8,6 +8,7 @@
 //! - A connection that a doubt concerns is a *trial* of the other form. A trial of a form that its address has not confirmed
 //!   against one that it has takes two closes in a row. Where connections that did not begin with `ServiceReady` are closed
 //!   in either form, closing means little: each trial that is closed, too, after the first one, doubles how many it takes.
+//! - Where both forms are confirmed, several clients share an address: one close, one later connection that gets the other.
 //! - A connection that goes on ends the doubt.
 //! - While an address has confirmed nothing, one guess at a time: other connections wait a moment for the reaction, so that
 //!   a client of many threads fails once and not once per thread.
@@ -198,9 +199,9 @@ impl Knowledge {
         let (mut is_trial, mut is_news) = (false, false);
         let generation = if has_own_doubt {
             newest(likely)
-        } else if let Some(other) = address.trial(reader, among) {
-            is_trial = true;
-            newest(other)
+        } else if let Some(other) = address.alternative(reader, among) {
+            is_trial = !other.is_confirmed;
+            newest(other.among)
         } else if let Some(latest) = address.latest.filter(|latest| confirmed.contains(latest)) {
             latest
         } else if !confirmed.is_empty() {
@@ -246,18 +247,31 @@ impl Knowledge {
     }
 }
 
+/// Those to whom a doubt points.
+struct Alternative {
+    among: GenerationSet,
+    /// The address has confirmed them, and those that the doubt is against, too.
+    is_confirmed: bool,
+}
+
 impl Address {
-    /// Those among whom the reader is to be sought against all likelihood, if a doubt concerns it and weighs enough.
-    fn trial(&self, reader: &Reader, among: GenerationSet) -> Option<GenerationSet> {
+    /// Among whom the reader is to be sought against all likelihood, if a doubt concerns it and weighs enough.
+    fn alternative(&mut self, reader: &Reader, among: GenerationSet) -> Option<Alternative> {
         let doubt = self.doubt.as_ref()?;
         if reader.is_new_client && reader.opened > doubt.since {
             return None;
         }
         let (against, other) = (among.and(doubt.against), among.without(doubt.against));
         let confirmed = self.confirmed.and(other);
-        let is_settled = !self.confirmed.and(against).is_empty() && confirmed.is_empty();
+        let is_settled = !self.confirmed.and(against).is_empty();
+        if is_settled && !confirmed.is_empty() {
+            // Clients of both are there: one close, one connection that gets the other.
+            self.doubt = None;
+            return Some(Alternative { among: confirmed, is_confirmed: true });
+        }
         let doublings = if doubt.is_of_new_client { 0 } else { self.failed_trials.saturating_sub(1) };
         let needed = (1 + u32::from(is_settled)) << doublings.min(MAX_DOUBLINGS);
-        (doubt.strikes >= needed && !other.is_empty()).then(|| confirmed.or_if_empty(other))
+        let is_enough = doubt.strikes >= needed && !other.is_empty();
+        is_enough.then(|| Alternative { among: confirmed.or_if_empty(other), is_confirmed: false })
     }
 }
