@@ -8,12 +8,8 @@ use std::{
     fs::File,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    time::Duration,
 };
 use tokio::process::Child;
-
-/// It finishes what is under way when it is told to end.
-const ENDS_WITHIN: Duration = Duration::from_secs(15);
 
 /// A running operator for one namespace. It is killed when dropped.
 #[derive(Debug)]
@@ -50,14 +46,9 @@ impl Operator {
         Ok(self.child.try_wait()?.is_some())
     }
 
-    /// Tells it to end, and waits until it has.
+    /// Kills it, and waits until it is gone: what it leaves behind must do for the next one.
     pub async fn end(mut self) -> anyhow::Result<()> {
-        if let Some(pid) = self.child.id() {
-            let pid = rustix::process::Pid::from_raw(pid.try_into()?).context("pid 0")?;
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
-        }
-        tokio::time::timeout(ENDS_WITHIN, self.child.wait()).await.context("the operator does not end")??;
-        Ok(())
+        Ok(self.child.kill().await?)
     }
 }
 
