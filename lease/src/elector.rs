@@ -90,7 +90,8 @@ pub struct Elector {
     alone: bool,
     in_sync: BTreeSet<String>,
     resigning: Option<Resigning>,
-    /// The last designation that was told of. What came of it, it is not obeyed twice.
+    /// The last designation that was told of; empty once the record bears none, so that the same one can be asked for
+    /// again.
     designated: String,
     over: bool,
     leader: Option<Leader>,
@@ -339,9 +340,13 @@ impl Elector {
             return;
         };
         let successor = &record.designated;
+        if successor.is_empty() {
+            // A release took it away, or whoever asked: what comes next is a new request.
+            self.designated.clear();
+            return;
+        }
         let entitled = |set: &BTreeSet<String>| set.is_empty() || set.contains(successor);
-        if successor.is_empty()
-            || *successor == self.config.identity.incarnation
+        if *successor == self.config.identity.incarnation
             || *successor == self.designated
             || !entitled(&record.in_sync)
             || !entitled(&self.in_sync)
