@@ -45,6 +45,8 @@ use tokio_util::sync::CancellationToken;
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
 /// Changes that come together are one pass.
 const DEBOUNCE: Duration = Duration::from_millis(50);
+/// Longest wait for an Event to be taken.
+const EVENT_DEADLINE: Duration = Duration::from_secs(2);
 /// Passes at the same time.
 const CONCURRENCY: u16 = 16;
 
@@ -224,10 +226,15 @@ async fn try_pass(context: &Context, key: &Key) -> Result<(Pass, Option<Trouble>
         let reference = master.object_ref(&());
         let news = events(&before, &report, &done).into_iter().chain(recovery.as_ref().map(recovered));
         for event in news {
-            // An Event is a courtesy: a pass does not fail for it.
-            if let Err(error) = context.recorder.publish(&event, &reference).await {
-                tracing::warn!(namespace, name, error = %error, reason = event.reason, "an Event was refused");
-            }
+            // An Event is a courtesy: a pass does not fail for it, nor waits for long while the role moves.
+            let published =
+                tokio::time::timeout(EVENT_DEADLINE, context.recorder.publish(&event, &reference)).await;
+            let error = match published {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("no answer within {} s", EVENT_DEADLINE.as_secs()),
+            };
+            tracing::warn!(namespace, name, error, reason = event.reason, "an Event was not published");
         }
     }
     // How its clients are is no change that anybody tells.
