@@ -31,29 +31,46 @@ const TRY_AGAIN: Duration = Duration::from_secs(600);
 
 /// Whether nodes may be read.
 #[derive(Debug, Default)]
-pub struct Nodes(Mutex<Option<(bool, Instant)>>);
+pub struct Nodes(Mutex<Knowledge>);
+
+#[derive(Debug, Default)]
+struct Knowledge {
+    /// What was learnt last, and when.
+    readable: Option<(bool, Instant)>,
+    /// A node that could not be got although the nodes could be listed: listing alone proves nothing any more.
+    refused: Option<String>,
+}
 
 impl Nodes {
     /// Whether nodes may be read; an API server that does not answer leaves it as it was.
     pub async fn readable(&self, client: &Client) -> Result<bool, kube::Error> {
-        if let Some((readable, at)) = *self.0.lock()
-            && (readable || at.elapsed() < TRY_AGAIN)
-        {
-            return Ok(readable);
-        }
+        let refused = {
+            let known = self.0.lock();
+            if let Some((readable, at)) = known.readable
+                && (readable || at.elapsed() < TRY_AGAIN)
+            {
+                return Ok(readable);
+            }
+            known.refused.clone()
+        };
         let api: Api<core::Node> = Api::all(client.clone());
-        let readable = match crate::observe::in_time(api.list_metadata(&ListParams::default().limit(1))).await
-        {
-            Ok(_) => true,
-            Err(kube::Error::Api(status)) if status.code == 403 => false,
-            Err(error) => return Err(error),
+        let listed = crate::observe::in_time(api.list_metadata(&ListParams::default().limit(1))).await;
+        let readable = match (listed, refused) {
+            // A node that is gone can be got, too: there is an answer to it.
+            (Ok(_), Some(name)) => is_allowed(crate::observe::in_time(api.get_opt(&name)).await)?,
+            (listed, _) => is_allowed(listed)?,
         };
         self.learnt(readable);
         Ok(readable)
     }
 
     fn learnt(&self, readable: bool) {
-        let before = self.0.lock().replace((readable, Instant::now()));
+        let mut known = self.0.lock();
+        if readable {
+            known.refused = None;
+        }
+        let before = known.readable.replace((readable, Instant::now()));
+        drop(known);
         if !readable && before.is_none_or(|(before, _)| before) {
             tracing::warn!(
                 "nodes may not be read: the role does not move ahead of a drain, and no PodDisruptionBudget is made"
@@ -67,11 +84,21 @@ impl Nodes {
         match crate::observe::in_time(api.get_opt(name)).await {
             Ok(found) => Ok(found.as_ref().map(view)),
             Err(kube::Error::Api(status)) if status.code == 403 => {
+                self.0.lock().refused = Some(name.to_owned());
                 self.learnt(false);
                 Ok(None)
             }
             Err(error) => Err(error),
         }
+    }
+}
+
+/// Whether that was allowed, if that can be told from it.
+fn is_allowed<T>(answer: Result<T, kube::Error>) -> Result<bool, kube::Error> {
+    match answer {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -96,6 +123,10 @@ fn view(node: &core::Node) -> Node {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
 
     fn seen(spec: &Value, ready: &str) -> Node {
         let node = json!({ "metadata": { "name": "n" }, "spec": spec,
@@ -120,6 +151,52 @@ mod tests {
         }
         assert!(seen(&json!({}), "True").ready);
         assert!(!seen(&json!({}), "Unknown").ready);
+    }
+
+    /// An API server that lists nodes, and gives one only if that is allowed.
+    async fn serve(may_get: Arc<AtomicBool>) -> (Client, tokio::task::JoinHandle<()>) {
+        use axum::{Json, Router, http::StatusCode, routing::get};
+        let get_one = move || async move {
+            if may_get.load(Ordering::Relaxed) {
+                (StatusCode::OK, Json(json!({ "metadata": { "name": "n" } })))
+            } else {
+                let status =
+                    json!({ "status": "Failure", "code": 403, "reason": "Forbidden", "message": "" });
+                (StatusCode::FORBIDDEN, Json(status))
+            }
+        };
+        let list = json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+            "metadata": {}, "items": [] });
+        let app = Router::new()
+            .route("/api/v1/nodes", get(move || async move { Json(list) }))
+            .route("/api/v1/nodes/{name}", get(get_one));
+        let listener =
+            tokio::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let server = tokio::spawn(async move { axum::serve(listener, app).await.expect("it serves") });
+        let client = Client::try_from(kube::Config::new(url.parse().expect("a URL"))).expect("a client");
+        (client, server)
+    }
+
+    #[tokio::test]
+    async fn nodes_that_can_be_listed_but_not_got_are_not_readable() {
+        let may_get = Arc::new(AtomicBool::new(false));
+        let (client, server) = serve(Arc::clone(&may_get)).await;
+        let nodes = Nodes::default();
+        assert!(nodes.readable(&client).await.expect("an answer"), "as far as the list tells");
+        assert_eq!(nodes.get(&client, "n").await.expect("an answer"), None);
+        let long_ago = |nodes: &Nodes| {
+            let known = &mut *nodes.0.lock();
+            let (_, at) = known.readable.as_mut().expect("it was learnt");
+            *at = at.checked_sub(TRY_AGAIN).expect("the machine runs for longer");
+        };
+        long_ago(&nodes);
+        assert!(!nodes.readable(&client).await.expect("an answer"), "the list does not count any more");
+        may_get.store(true, Ordering::Relaxed);
+        assert!(!nodes.readable(&client).await.expect("an answer"), "not asked at once");
+        long_ago(&nodes);
+        assert!(nodes.readable(&client).await.expect("an answer"));
+        server.abort();
     }
 
     #[test]
