@@ -194,6 +194,11 @@ reasons! {
     StandbyFailed: Degraded True,
         "A standby does not come up. A roll stops there; the active is not touched.",
         "The message names the pod and what its container waits for. Correct or revert the template.";
+    RollFailed: Degraded True,
+        "The last master of the older template was to be replaced, and the one that took over from it did not serve. \
+         The active of the older template keeps the role; nothing is tried again with the present template.",
+        "Read the log of the master that did not serve. Correct or revert the template; to insist, delete the pod of \
+         the active.";
     RedundancyLost: Degraded True,
         "Fewer standbys than asked for are healthy: a failure of the active would cause an outage, or a longer one.",
         "The message names the pods. They usually come back by themselves.";

@@ -51,6 +51,10 @@ pub struct MooncakeMasterStatus {
     /// The last failover of an active that was blocked or not Ready; the cool-down counts from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failover: Option<LastFailover>,
+    /// Hash of the template with which a master got the role in a roll and did not serve: the active is not replaced for
+    /// that template. Gone when the template changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_template_hash: Option<String>,
     /// Clients of the active, by state; absent while it does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clients: Option<ClientCounts>,
@@ -114,8 +118,8 @@ pub struct MemberStatus {
 #[serde(rename_all = "camelCase")]
 pub struct MoveStatus {
     /// `Fencing`: the pod of the old active is deleted, which makes it release the Lease. `HandingOver`: the old active
-    /// is asked to release the Lease for the successor. `Verifying`: another master holds the Lease; it is to become
-    /// Ready and be reached through the Service.
+    /// is about to be asked to release the Lease for the successor. `Releasing`: it was asked. `Verifying`: another
+    /// master holds the Lease; it is to become Ready and be reached through the Service.
     pub phase: String,
     /// Why the role moves. `Blocked`: the active is alive and serves nothing. `NotReady`: the active answers, but its
     /// pod is not Ready. `NodeDrain`: the active's node is cordoned or about to go. `Roll`: the active is the last pod
@@ -154,9 +158,9 @@ pub struct MoveParty {
 pub struct LastMove {
     /// As in `status.move`.
     pub kind: String,
-    /// `Moved`: the new active is Ready. `NotServing`: another master holds the Lease and did not become Ready in time.
-    /// `NotReleased`: the old active did not hand the role over. `Abandoned`: the reason was gone before anything was
-    /// done.
+    /// `Moved`: the successor is Ready. `NotServing`: the old active lost the Lease, and the first that claimed it did not
+    /// become Ready in time; whoever serves now is in the message. `NotReleased`: the old active did not hand the role
+    /// over. `Abandoned`: the reason was gone before anything was done.
     pub outcome: String,
     /// Pod that lost the role.
     pub from: String,

@@ -44,7 +44,7 @@ fn moves(before: &MooncakeMasterStatus, after: &MooncakeMasterStatus) -> Vec<Eve
     };
     if let Some(moving) = &after.move_
         && phase(before) != phase(after)
-        && moving.phase != Phase::Verifying.as_str()
+        && [Phase::Fencing, Phase::HandingOver].iter().any(|begins| begins.as_str() == moving.phase)
     {
         let type_ = if by_force(&moving.kind) { EventType::Warning } else { EventType::Normal };
         let how = if moving.phase == Phase::Fencing.as_str() { "is fenced" } else { "is to hand over" };

@@ -29,6 +29,8 @@ struct Remembered {
     idle: HashMap<String, (String, Instant)>,
     /// By name of the pod, as `idle`.
     not_ready: HashMap<String, (String, Instant)>,
+    /// By name of the pod, as `idle`.
+    terminating: HashMap<String, (String, Instant)>,
     unserved: Option<Instant>,
     /// A phase of a move, told by a text that is another for each.
     phase: Option<(String, Instant)>,
@@ -135,6 +137,18 @@ impl Memory {
     /// How long this very pod has not been Ready.
     pub fn not_ready_for(&self, key: &Key, pod: &str, uid: &str, not_ready: bool, now: Instant) -> Duration {
         self.with(key, |remembered| lasts(&mut remembered.not_ready, pod, uid, not_ready, now))
+    }
+
+    /// How long this very pod has been seen being deleted.
+    pub fn terminating_for(
+        &self,
+        key: &Key,
+        pod: &str,
+        uid: &str,
+        terminating: bool,
+        now: Instant,
+    ) -> Duration {
+        self.with(key, |remembered| lasts(&mut remembered.terminating, pod, uid, terminating, now))
     }
 
     /// How long no active has been Ready.

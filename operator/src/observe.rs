@@ -58,6 +58,8 @@ fn reading(what: impl Into<String>) -> impl FnOnce(kube::Error) -> ObserveError 
     move |source| ObserveError::Read { what, source: Box::new(source) }
 }
 
+/// Grace period of a pod that names none: the API's default.
+const DEFAULT_GRACE_SECONDS: i64 = 30;
 /// Longest wait for one answer of the API server.
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -161,6 +163,7 @@ pub async fn observe(
         last_failover: status::past_failover(&status, now),
         unserved_for: Duration::ZERO,
         routed,
+        failed_template: status.failed_template_hash.clone(),
     };
     let port = u16::try_from(master.spec.ports.metrics).unwrap_or_default();
     seen.clients = clients::observe(&seen, memory, probe, &key, port).await;
@@ -172,7 +175,9 @@ pub async fn observe(
 fn remember(seen: &mut Observed, status: &MooncakeMasterStatus, memory: &Memory, key: &Key) {
     let now = Instant::now();
     seen.disagreed_for = memory.disagreed_for(key, disagreement(seen), now);
-    let phase_for = memory.phase_for(key, status::phase(status), now);
+    // While nothing is done for it, no time of it goes by.
+    let phase = status::phase(status).filter(|_| !seen.paused);
+    let phase_for = memory.phase_for(key, phase, now);
     if let Some(moving) = &mut seen.moving {
         moving.phase_for = phase_for;
     }
@@ -356,6 +361,7 @@ async fn pods(
         let well = pod.running && matches!(pod.says, Says::Standby | Says::Leader);
         pod.idle_for = memory.idle_for(key, &pod.id.name, &pod.id.uid, !well, now);
         pod.not_ready_for = memory.not_ready_for(key, &pod.id.name, &pod.id.uid, !pod.ready, now);
+        pod.terminating_for = memory.terminating_for(key, &pod.id.name, &pod.id.uid, pod.terminating, now);
     }
     pods.sort_by_key(|pod| pod.ordinal);
     pods
@@ -364,6 +370,13 @@ async fn pods(
 fn container(pod: &core::Pod) -> Option<&core::ContainerStatus> {
     let statuses = pod.status.as_ref()?.container_statuses.as_deref()?;
     statuses.iter().find(|status| status.name == crate::build::CONTAINER)
+}
+
+/// What was asked for when it was deleted, else what its spec says.
+fn grace(pod: &core::Pod) -> Duration {
+    let of_the_spec = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+    let seconds = pod.metadata.deletion_grace_period_seconds.or(of_the_spec).unwrap_or(DEFAULT_GRACE_SECONDS);
+    Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
 
 fn is_running(pod: &core::Pod) -> bool {
@@ -406,6 +419,8 @@ fn view(pod: &core::Pod, ordinal: i32, answer: Answer) -> Pod {
         labelled: pod.labels().get(names::LABEL_ROLE).is_some_and(|role| role == names::ROLE_LEADER),
         template_hash: pod.labels().get(names::LABEL_TEMPLATE_HASH).cloned(),
         terminating: pod.metadata.deletion_timestamp.is_some(),
+        terminating_for: Duration::ZERO,
+        grace: grace(pod),
         ready: condition("Ready") == Some(true),
         running: is_running(pod),
         failure: waits_for.or(unschedulable),

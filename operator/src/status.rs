@@ -64,6 +64,7 @@ pub fn report(
         move_: moves.0,
         last_move: moves.1,
         last_failover: moves.2,
+        failed_template_hash: failed_template(&old, seen, &decision.step),
         conditions: conditions(&old.conditions, &findings, master.metadata.generation, now),
         clients: seen.clients.as_ref().map(|clients| clients.counts.clone()),
         active,
@@ -134,6 +135,22 @@ fn since(then: &Time, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(then.0)).unwrap_or_default()
 }
 
+/// Hash of a template with which a roll has failed. Of another template than the present one nothing is remembered.
+fn failed_template(old: &MooncakeMasterStatus, seen: &Observed, step: &Step) -> Option<String> {
+    let known = old.failed_template_hash.as_ref() == Some(&seen.template_hash);
+    let failed = match (step, &seen.moving) {
+        (Step::End { outcome: Outcome::NotServing, .. }, Some(moving))
+            if moving.plan.kind == MoveKind::Roll =>
+        {
+            let parties = [&moving.plan.from.uid, &moving.plan.to.uid];
+            let of_the_present = |pod: &&Pod| pod.template_hash.as_ref() == Some(&seen.template_hash);
+            seen.pods.iter().filter(of_the_present).any(|pod| parties.contains(&&pod.id.uid))
+        }
+        _ => false,
+    };
+    (known || failed).then(|| seen.template_hash.clone())
+}
+
 /// The move, the last move and the last failover after a step.
 fn take(
     old: &MooncakeMasterStatus,
@@ -167,13 +184,15 @@ fn take(
         (Step::Begin(plan) | Step::Advance(plan), _) => Some(written(plan, started)),
         (Step::End { .. }, None) => None,
         (Step::End { outcome, message }, Some(moving)) => {
+            // Once the role has gone on, something was done.
+            let abandoned = *outcome == Outcome::Abandoned && moving.attempt == 1;
             let count = |before: Option<i32>| match outcome {
                 Outcome::Moved => 0,
-                Outcome::Abandoned => before.unwrap_or(0),
-                Outcome::NotServing | Outcome::NotReleased => before.unwrap_or(0).saturating_add(1),
+                Outcome::Abandoned if abandoned => before.unwrap_or(0),
+                _ => before.unwrap_or(0).saturating_add(1),
             };
             let of_kind = [MoveKind::Blocked, MoveKind::NotReady].map(MoveKind::as_str);
-            if of_kind.contains(&&*moving.kind) && *outcome != Outcome::Abandoned {
+            if of_kind.contains(&&*moving.kind) && !abandoned {
                 let before = last_failover.as_ref().map(|last| last.failures);
                 last_failover = Some(LastFailover { at: Time(now), failures: count(before) });
             }

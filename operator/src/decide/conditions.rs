@@ -1,6 +1,8 @@
 //! What is said about a resource.
 
-use super::{Hold, LeaseState, Observed, Presence, REDUNDANCY_GRACE, moves, roll::Roll};
+use super::{
+    Hold, LeaseState, ObjectState, Observed, Presence, REDUNDANCY_GRACE, is_budget, moves, roll::Roll,
+};
 use mooncake_crds::{ConditionStatus, ConditionType, Reason};
 
 /// A condition without its times.
@@ -109,6 +111,9 @@ fn degraded(seen: &Observed, roll: &Roll, leaving: Option<&str>) -> Finding {
     if let Some(why) = leaving {
         return Finding::new(Reason::ActiveNodeLeaving, why);
     }
+    if let (true, Some(progress)) = (roll.failed, &roll.progress) {
+        return Finding::new(Reason::RollFailed, progress.clone());
+    }
     let away: Vec<&str> = seen
         .others()
         .filter(|pod| !pod.stands_by() && pod.idle_for >= REDUNDANCY_GRACE)
@@ -119,6 +124,13 @@ fn degraded(seen: &Observed, roll: &Roll, leaving: Option<&str>) -> Finding {
         return Finding::new(Reason::RedundancyLost, format!("not standing by: {}", away.join(", ")));
     }
     Finding::new(Reason::AsExpected, "nothing needs attention")
+}
+
+/// An object that the rest needs is somebody else's. The budget is for drains only.
+pub(super) fn is_stopped_by_others(seen: &Observed) -> bool {
+    let foreign =
+        |object: &ObjectState| matches!(object.presence, Presence::Foreign(_)) && !is_budget(object);
+    seen.objects.iter().any(foreign) || matches!(seen.lease, LeaseState::Foreign(_))
 }
 
 /// What the operator's own calls of the active say, beside what its kubelet says.
@@ -137,7 +149,15 @@ fn active_fails(seen: &Observed) -> Option<Finding> {
 
 fn progressing(seen: &Observed, roll: &Roll, degraded: &Finding) -> Finding {
     if seen.paused {
-        return Finding::new(Reason::Paused, "spec.paused is set");
+        let leaving = seen.active().and_then(|active| {
+            let why = active.node.as_ref()?.leaving.as_ref()?;
+            let waits = match seen.replicas {
+                ..=1 => String::new(),
+                _ => format!(", and the eviction of {} waits for as long", active.id.name),
+            };
+            Some(format!(": {why}, but the role does not move{waits}"))
+        });
+        return Finding::new(Reason::Paused, format!("spec.paused is set{}", leaving.unwrap_or_default()));
     }
     if let Some(moving) = &seen.moving {
         let plan = &moving.plan;
@@ -145,10 +165,11 @@ fn progressing(seen: &Observed, roll: &Roll, degraded: &Finding) -> Finding {
         let text = format!("{kind}: from {from} to {to} ({})", plan.phase.as_str());
         return Finding::new(Reason::Moving, text);
     }
-    let blocked = matches!(
-        degraded.reason,
-        Reason::InvalidSpec | Reason::ForeignObject | Reason::ApplyFailed | Reason::StandbyFailed
-    );
+    let blocked = match degraded.reason {
+        Reason::ForeignObject => is_stopped_by_others(seen),
+        Reason::InvalidSpec | Reason::ApplyFailed | Reason::StandbyFailed | Reason::RollFailed => true,
+        _ => false,
+    };
     if blocked && (degraded.reason != Reason::StandbyFailed || roll.delete.is_none()) {
         return Finding::new(Reason::Stopped, format!("{}: {}", degraded.reason.as_str(), degraded.message));
     }

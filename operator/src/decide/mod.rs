@@ -28,6 +28,9 @@ pub const PROGRESS_DEADLINE: Duration = Duration::from_secs(120);
 /// How long a standby may be away before the redundancy counts as lost: a restart is not worth a condition.
 pub const REDUNDANCY_GRACE: Duration = Duration::from_secs(15);
 
+/// Time beyond its grace period after which a pod that is being deleted has a kubelet that does not end it.
+pub const DELETION_SLACK: Duration = Duration::from_secs(10);
+
 /// Time to the next pass after status was given a new phase of a move, which is then carried out.
 const AT_ONCE: Duration = Duration::from_millis(20);
 /// Time to the next pass while something is under way.
@@ -113,14 +116,10 @@ pub struct Decision {
 pub fn decide(seen: &Observed) -> Decision {
     let mut actions = Vec::new();
     // The budget is for drains; nothing else waits for it.
-    let objects_stand = seen
-        .objects
-        .iter()
-        .all(|object| object.presence == Presence::Current || object.kind == Kind::PodDisruptionBudget);
-    let foreign = seen.objects.iter().any(|object| matches!(object.presence, Presence::Foreign(_)))
-        || matches!(seen.lease, LeaseState::Foreign(_));
+    let objects_stand =
+        seen.objects.iter().all(|object| object.presence == Presence::Current || is_budget(object));
     let steering = !seen.paused && !seen.deleting;
-    let building = steering && !foreign && seen.invalid.is_empty();
+    let building = steering && !conditions::is_stopped_by_others(seen) && seen.invalid.is_empty();
     let roll = roll::plan(seen);
 
     // Who serves comes first, and then the label, which says where clients go: a refused object must not stand in the
@@ -143,21 +142,17 @@ pub fn decide(seen: &Observed) -> Decision {
             LeaseState::Present(lease) if !lease.owned => actions.push(Action::AdoptLease),
             LeaseState::Present(_) | LeaseState::Foreign(_) => {}
         }
-        for object in &seen.objects {
-            match &object.presence {
-                Presence::Missing | Presence::Drifted(_) => actions.push(Action::Apply(object.kind)),
-                Presence::Unwanted(uid) => {
-                    actions.push(Action::Remove { kind: object.kind, uid: uid.clone() });
-                }
-                Presence::Current | Presence::Foreign(_) => {}
-            }
-        }
+        actions.extend(seen.objects.iter().filter(|object| !is_budget(object)).filter_map(build_action));
     }
     let moving = seen.moving.is_some() || step != Step::Keep;
     if let (true, true, Some((pod, why))) = (building, objects_stand, &roll.delete)
         && may_delete(seen, pod, *why, moving)
     {
         actions.push(Action::DeletePod { pod: pod.clone(), why: *why });
+    }
+    // Last: what is refused ends a pass, and nothing must end for the budget.
+    if building {
+        actions.extend(seen.objects.iter().filter(|object| is_budget(object)).filter_map(build_action));
     }
 
     let leaving = moves.and_then(|moves| moves.leaving);
@@ -174,6 +169,19 @@ pub fn decide(seen: &Observed) -> Decision {
     Decision { actions, step, conditions, again }
 }
 
+/// It is for drains only.
+fn is_budget(object: &ObjectState) -> bool {
+    object.kind == Kind::PodDisruptionBudget
+}
+
+fn build_action(object: &ObjectState) -> Option<Action> {
+    match &object.presence {
+        Presence::Missing | Presence::Drifted(_) => Some(Action::Apply(object.kind)),
+        Presence::Unwanted(uid) => Some(Action::Remove { kind: object.kind, uid: uid.clone() }),
+        Presence::Current | Presence::Foreign(_) => None,
+    }
+}
+
 /// While the role moves, only what is broken and has no part in it is replaced. An active of an older template is
 /// deleted only if there is nobody whom it could hand the role over to.
 fn may_delete(seen: &Observed, pod: &PodRef, why: Why, moving: bool) -> bool {
@@ -185,7 +193,8 @@ fn may_delete(seen: &Observed, pod: &PodRef, why: Why, moving: bool) -> bool {
         Why::Heal => !party,
         Why::RollStandby => !moving,
         Why::RollActive => {
-            let successor = seen.active().and_then(|active| moves::candidate(seen, active, true));
+            let successor =
+                seen.active().and_then(|active| moves::candidate(seen, active, moves::Needs::Name));
             !moving && successor.is_none()
         }
     }

@@ -32,6 +32,12 @@ enum Step {
     Block(usize, bool),
     /// A node is cordoned, or no longer.
     Cordon(usize, bool),
+    /// A kubelet stops, or is started again.
+    Kubelet(usize, bool),
+    /// Promotions fail at that place, or no longer.
+    PromotionFails(usize, bool),
+    /// Who leads at that place never becomes Ready, or does again.
+    NeverReady(usize, bool),
     /// The operator's network to the pods is cut, or no longer.
     CutOff(bool),
     /// The operator dies and another one starts.
@@ -62,6 +68,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0_usize..3).prop_map(Step::Delete),
         2 => ((0_usize..3), any::<bool>()).prop_map(|(index, is)| Step::Block(index, is)),
         1 => ((0_usize..3), any::<bool>()).prop_map(|(index, is)| Step::Cordon(index, is)),
+        1 => ((0_usize..3), any::<bool>()).prop_map(|(index, is)| Step::Kubelet(index, is)),
+        1 => ((0_usize..3), any::<bool>()).prop_map(|(index, is)| Step::PromotionFails(index, is)),
+        1 => ((0_usize..3), any::<bool>()).prop_map(|(index, is)| Step::NeverReady(index, is)),
         1 => any::<bool>().prop_map(Step::CutOff),
         1 => Just(Step::OperatorRestart),
         1 => (1_u8..6).prop_map(Step::Template),
@@ -120,8 +129,26 @@ fn run(world: &mut World, steps: &[Step]) -> Result<(), TestCaseError> {
                 }
             }
             Step::Cordon(index, is) => {
-                if let Some(leaving) = world.leaving.get_mut(*index) {
-                    *leaving = *is;
+                if let Some(place) = world.places.get_mut(*index) {
+                    place.leaving = *is;
+                }
+            }
+            Step::Kubelet(index, runs) => {
+                if *index < world.places.len() {
+                    world.places[*index].kubelet_dead = true;
+                    if *runs {
+                        world.revive(*index);
+                    }
+                }
+            }
+            Step::PromotionFails(index, is) => {
+                if let Some(place) = world.places.get_mut(*index) {
+                    place.promotion_fails = *is;
+                }
+            }
+            Step::NeverReady(index, is) => {
+                if let Some(place) = world.places.get_mut(*index) {
+                    place.never_ready = *is;
                 }
             }
             Step::CutOff(is) => world.cut_off = *is,
@@ -135,8 +162,11 @@ fn run(world: &mut World, steps: &[Step]) -> Result<(), TestCaseError> {
                 }
             }
             Step::Restart(index) => {
-                if let Some(Some(member)) = world.members.get_mut(*index) {
+                if let Some(Some(member)) = world.members.get_mut(*index)
+                    && !member.alive
+                {
                     member.alive = World::is_good(member.template);
+                    world.restart(*index, 0);
                 }
             }
             Step::Delete(index) => {
@@ -219,9 +249,16 @@ proptest! {
         // Users and faults are quiet, and the template is a good one.
         world.template = last * 2 + 1;
         for index in 0..replicas {
-            run(&mut world, &[Step::Restart(index), Step::Cordon(index, false)])?;
+            let well = [
+                Step::Restart(index),
+                Step::Cordon(index, false),
+                Step::Kubelet(index, true),
+                Step::PromotionFails(index, false),
+                Step::NeverReady(index, false),
+            ];
+            run(&mut world, &well)?;
             // One that stays blocked must lose the role, if there is another one.
-            let holder = world.lease.as_ref().and_then(|lease| lease.holder).map(|(index, _)| index);
+            let holder = world.lease.as_ref().and_then(|lease| lease.holder).map(|holder| holder.index);
             if replicas == 1 || holder != Some(index) {
                 run(&mut world, &[Step::Block(index, false)])?;
             }
@@ -239,7 +276,124 @@ proptest! {
         let active = seen.active();
         prop_assert!(active.is_some_and(|active| active.labelled && active.ready), "nobody serves: {:?}", world);
         prop_assert_eq!(&world.status.moving, &None);
-        prop_assert!(seen.pods.iter().all(|p| p.template_hash.as_ref() == Some(&seen.template_hash)), "{:?}", world);
+        // A roll that has failed with this very template leaves its active; nothing else stays behind.
+        let left = seen.failed_template.as_ref() == Some(&seen.template_hash);
+        let outdated = |p: &&Pod| p.template_hash.as_ref() != Some(&seen.template_hash);
+        for pod in seen.pods.iter().filter(outdated) {
+            prop_assert!(left && active.is_some_and(|active| active.id == pod.id), "{:?}", world);
+        }
         prop_assert_eq!(decide(&seen).actions, vec![]);
+    }
+}
+
+/// Everybody goes on for so many rounds. How often a move began, and in how many rounds nobody was Ready.
+fn goes_on(world: &mut World, rounds: u32) -> (usize, u32) {
+    let (mut begun, mut unserved) = (0, 0);
+    for _ in 0..rounds {
+        run(world, &[Step::Controller, Step::Round]).expect("the rules hold");
+        // A phase that is written is carried out at once.
+        for _ in 0..4 {
+            let decided = decide(&world.observe());
+            begun += usize::from(matches!(decided.step, super::Step::Begin(_)));
+            run(world, &[Step::Observe, Step::Act(9)]).expect("the rules hold");
+            if decided.again != AT_ONCE {
+                break;
+            }
+        }
+        let seen = world.observe();
+        unserved += u32::from(!seen.active().is_some_and(|active| active.ready));
+    }
+    (begun, unserved)
+}
+
+/// Two masters, the first active, and what the steps bring about.
+fn settled(steps: &[Step]) -> World {
+    let mut world = World::new(2);
+    goes_on(&mut world, 20);
+    assert_eq!(world.lease.as_ref().and_then(|lease| lease.holder).map(|holder| holder.index), Some(0));
+    run(&mut world, steps).expect("the rules hold");
+    world
+}
+
+/// An hour of it: five tries in the first half minute after the other would be an outage that the operator makes.
+const AN_HOUR: u32 = 3600;
+
+#[test]
+fn a_drain_to_a_master_that_cannot_serve_is_tried_ever_less_often() {
+    for fault in [Step::PromotionFails(1, true), Step::NeverReady(1, true)] {
+        let mut world = settled(&[fault.clone(), Step::Cordon(0, true)]);
+        let (begun, unserved) = goes_on(&mut world, AN_HOUR);
+        // 10, 20, 40, 80 and 160 s apart, then every 300 s, beside the time that each takes.
+        assert!((4..=18).contains(&begun), "{fault:?}: {begun} moves");
+        assert!(unserved < AN_HOUR / 5, "{fault:?}: nobody served for {unserved} s");
+        run(&mut world, &[Step::PromotionFails(1, false), Step::NeverReady(1, false)])
+            .expect("the rules hold");
+        goes_on(&mut world, 400);
+        let seen = world.observe();
+        assert_eq!(
+            seen.active().map(|active| active.ordinal),
+            Some(1),
+            "{fault:?}: the drain is done at last"
+        );
+    }
+}
+
+#[test]
+fn a_roll_whose_master_does_not_serve_is_tried_once_for_a_template() {
+    for fault in [Step::PromotionFails(1, true), Step::NeverReady(1, true)] {
+        let mut world = settled(&[fault.clone(), Step::Template(3)]);
+        let (begun, unserved) = goes_on(&mut world, AN_HOUR);
+        assert_eq!(begun, 1, "{fault:?}");
+        assert!(unserved < 60, "{fault:?}: nobody served for {unserved} s");
+        let seen = world.observe();
+        assert!(
+            seen.active().is_some_and(|active| active.ordinal == 0 && active.ready),
+            "{fault:?}: {world:?}"
+        );
+        assert_eq!(decide(&seen).conditions[2].reason, mooncake_crds::Reason::RollFailed, "{fault:?}");
+        // Another template is another matter.
+        let well = [Step::PromotionFails(1, false), Step::NeverReady(1, false), Step::Template(5)];
+        run(&mut world, &well).expect("the rules hold");
+        goes_on(&mut world, 100);
+        assert!(world.members.iter().flatten().all(|member| member.template == 5), "{fault:?}: {world:?}");
+    }
+}
+
+#[test]
+fn no_active_is_fenced_for_a_standby_that_is_reluctant() {
+    let mut world = settled(&[Step::PromotionFails(1, true), Step::Template(3)]);
+    for _ in 0..AN_HOUR {
+        goes_on(&mut world, 1);
+        let old = world.members[0].as_ref().map(|member| member.template);
+        assert_eq!(old, Some(1), "the only master that serves is gone: {world:?}");
+    }
+}
+
+#[test]
+fn a_dead_kubelet_does_not_keep_the_role() {
+    let dead = Step::Kubelet(0, false);
+    let cases: [&[Step]; 3] = [
+        // It is deleted in vain: by a user, or by the eviction of a drain.
+        &[dead.clone(), Step::Delete(0)],
+        // Its node fails together with it.
+        &[dead.clone(), Step::Block(0, true)],
+        // The node lives, the master does not, and its kubelet dies after the fence.
+        &[Step::Block(0, true)],
+    ];
+    for (index, case) in cases.into_iter().enumerate() {
+        let mut world = settled(case);
+        if index == 2 {
+            // Until it is fenced.
+            while !world.status.moving.as_ref().is_some_and(|plan| plan.phase == Phase::Fencing) {
+                run(&mut world, &[Step::Round, Step::Observe, Step::Act(9)]).expect("the rules hold");
+            }
+            run(&mut world, std::slice::from_ref(&dead)).expect("the rules hold");
+        }
+        goes_on(&mut world, 100);
+        let seen = world.observe();
+        assert!(
+            seen.active().is_some_and(|active| active.ordinal == 1 && active.ready),
+            "case {index}: {world:?}"
+        );
     }
 }

@@ -5,9 +5,12 @@
 //! one goes on with, and everything that is done can be done twice.
 //!
 //! - The active is fenced (its pod deleted by uid) only while another master stands by, and only when the kubelet and
-//!   the operator's own calls both say that it serves nothing (D2).
-//! - A hand-over is asked for: the annotation on the Lease names the successor, and the holder releases for it. If it
-//!   does not, a roll deletes the pod as it would without a standby; a drain does nothing by force and tries later.
+//!   the operator's own calls both say that it serves nothing (D2). Where no kubelet can end it, it is asked instead.
+//! - A hand-over is asked for, once in a move: the annotation on the Lease names the successor, and the holder releases
+//!   for it. If it was asked and does not, a roll deletes the pod as it would without a standby; a drain does nothing by
+//!   force and tries later.
+//! - Only a successor that serves is a success. Every other end counts, and the next try waits longer; a roll is not
+//!   tried again with a template that did not serve.
 
 mod plan;
 mod progress;
@@ -18,16 +21,17 @@ use super::{Action, Finding, Hold, LeaseState, Observed, Pod, roll::Roll};
 use mooncake_crds::Reason;
 use std::time::Duration;
 
-/// Time for the holder to release for a successor, from when the move was written down. Generous: a master needs three
-/// seconds at most, design, leadership 7.
+/// Time to ask the holder, and then for it to release for the successor. Generous: a master needs three seconds at most,
+/// design, leadership 7.
 pub const RELEASE_DEADLINE: Duration = Duration::from_secs(10);
-/// Time for the successor to claim what was released for it, from the same moment; then the old active has it back.
+/// Time for the successor to claim what was released for it, from when the holder was asked; then the old active has it
+/// back.
 pub const CLAIM_DEADLINE: Duration = Duration::from_secs(25);
 /// Time for a new active that answers to be Ready; then the role goes on once.
 pub const READY_DEADLINE: Duration = Duration::from_secs(15);
 /// Time for a new active to be Ready at all; then the move has failed.
 pub const VERIFY_DEADLINE: Duration = Duration::from_secs(30);
-/// Time for a fenced active to lose the Lease; then the move has failed.
+/// Time for a fenced active to lose the Lease; then its kubelet is taken for dead.
 pub const FENCE_DEADLINE: Duration = Duration::from_secs(60);
 /// How often the role goes on within one move.
 pub const ATTEMPTS: i32 = 2;
@@ -58,7 +62,7 @@ pub(super) fn plan(seen: &Observed, roll: &Roll, may_roll: bool) -> Moves {
     if moves.step == Step::Keep {
         moves.leaving = seen.active().and_then(|active| {
             let why = active.node.as_ref()?.leaving.as_ref()?;
-            let lacks = match candidate(seen, active, true) {
+            let lacks = match candidate(seen, active, Needs::Stay) {
                 None => "no other master stands by on a node that stays",
                 Some(_) => "the last try has failed, and another one follows",
             };
@@ -83,13 +87,20 @@ fn withdraw(seen: &Observed) -> Option<Action> {
 /// The move that should begin now.
 fn begin(seen: &Observed, roll: &Roll, may_roll: bool) -> Step {
     let LeaseState::Present(lease) = &seen.lease else { return Step::Keep };
-    let Some(active) = seen.active().filter(|active| !active.terminating) else { return Step::Keep };
+    let may_move = |active: &&Pod| !active.terminating || active.outlives_deletion();
+    let Some(active) = seen.active().filter(may_move) else { return Step::Keep };
     for (kind, reason) in wishes(seen, active, roll, may_roll) {
         if is_too_early(seen, kind) {
             continue;
         }
-        let fence = kind == MoveKind::Blocked;
-        let Some(candidate) = candidate(seen, active, !fence) else { continue };
+        // What no kubelet ends can still be asked.
+        let fence = kind == MoveKind::Blocked && kubelet_reports(active);
+        let needs = match kind {
+            MoveKind::NodeDrain => Needs::Stay,
+            _ if fence => Needs::Nothing,
+            _ => Needs::Name,
+        };
+        let Some(candidate) = candidate(seen, active, needs) else { continue };
         let from = Party {
             incarnation: seen.fresh_holder().map(|holder| holder.incarnation.clone()),
             ..Party::of(active)
@@ -110,6 +121,12 @@ fn begin(seen: &Observed, roll: &Roll, may_roll: bool) -> Step {
 /// Why the role should move, the most pressing first.
 fn wishes(seen: &Observed, active: &Pod, roll: &Roll, may_roll: bool) -> Vec<(MoveKind, String)> {
     let mut wishes = Vec::new();
+    if active.terminating {
+        // The process renews on, but no Service leads to a pod that is being deleted.
+        let text = format!("{} is being deleted, and its process does not end", active.id.name);
+        wishes.push((MoveKind::NotReady, text));
+        return wishes;
+    }
     if is_blocked(seen, active) {
         let what = active.health.what().unwrap_or_default();
         wishes.push((
@@ -129,14 +146,15 @@ fn wishes(seen: &Observed, active: &Pod, roll: &Roll, may_roll: bool) -> Vec<(Mo
     wishes
 }
 
-/// D2: both paths say so, for long enough. A kubelet that does not report says nothing about the master.
+/// A kubelet that does not report says nothing about its pods, and ends none.
+fn kubelet_reports(active: &Pod) -> bool {
+    active.node.as_ref().is_none_or(|node| node.ready)
+}
+
+/// D2: both paths say so, for long enough.
 fn is_blocked(seen: &Observed, active: &Pod) -> bool {
-    let kubelet_reports = active.node.as_ref().is_none_or(|node| node.ready);
     let both = active.health.failed_for().map(|own| own.min(active.not_ready_for));
-    kubelet_reports
-        && !active.ready
-        && !seen.is_cut_off()
-        && both.is_some_and(|both| both >= seen.failover.blocked_after)
+    !active.ready && !seen.is_cut_off() && both.is_some_and(|both| both >= seen.failover.blocked_after)
 }
 
 /// The two paths disagree: also what a stopped kubelet looks like.
@@ -147,20 +165,37 @@ fn answers_but_is_not_ready(seen: &Observed, active: &Pod) -> bool {
         && active.not_ready_for >= seen.failover.not_ready_after
 }
 
-/// Who would take over, the best first: of the present template, then the lowest ordinal. One of an older template is
-/// better than nobody. `named`: it must be possible to name its process in a designation.
-pub(in crate::decide) fn candidate<'a>(seen: &'a Observed, active: &Pod, named: bool) -> Option<&'a Pod> {
+/// What a candidate must have beside that it stands by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::decide) enum Needs {
+    /// Nothing: it claims by itself.
+    Nothing,
+    /// Its process can be named in a designation.
+    Name,
+    /// That, and its node stays.
+    Stay,
+}
+
+/// Who would take over, the best first: with a template that is not known to fail, on a node that stays, of the present
+/// template, with the lowest ordinal. Any of them is better than nobody.
+pub(in crate::decide) fn candidate<'a>(seen: &'a Observed, active: &Pod, needs: Needs) -> Option<&'a Pod> {
     let uid = active.id.uid.clone();
+    let fits = |pod: &Pod| match needs {
+        Needs::Nothing => true,
+        Needs::Name => pod.incarnation.is_some(),
+        Needs::Stay => pod.incarnation.is_some() && !pod.is_leaving(),
+    };
+    let fails = |pod: &Pod| seen.failed_template.is_some() && pod.template_hash == seen.failed_template;
     seen.others()
-        .filter(|pod| pod.id.uid != uid && pod.is_candidate() && (!named || pod.incarnation.is_some()))
-        .min_by_key(|pod| (seen.outdated(pod), pod.ordinal))
+        .filter(|pod| pod.id.uid != uid && pod.is_candidate() && fits(pod))
+        .min_by_key(|pod| (fails(pod), pod.is_leaving(), seen.outdated(pod), pod.ordinal))
 }
 
 /// A cool-down or a pause after a failure is not over.
 fn is_too_early(seen: &Observed, kind: MoveKind) -> bool {
     let after_failure = seen.last_move.as_ref().is_some_and(|last| {
         let doublings = u32::try_from(last.failures - 1).unwrap_or(0).min(MOST_DOUBLINGS);
-        last.kind == kind && last.failures > 0 && last.ago < (RETRY * (1 << doublings)).min(LONGEST_RETRY)
+        last.failures > 0 && last.ago < (RETRY * (1 << doublings)).min(LONGEST_RETRY)
     });
     match kind {
         MoveKind::Blocked => is_cooling_down(seen),
@@ -195,9 +230,6 @@ pub(super) fn blocked(seen: &Observed) -> Finding {
                 (Some(problem), _) => format!("{}: {problem}", pod.id.name),
                 (None, Some(node)) if !node.ready => {
                     format!("{}: node {} is not Ready", pod.id.name, node.name)
-                }
-                (None, Some(node)) if node.leaving.is_some() => {
-                    format!("{}: node {} is leaving", pod.id.name, node.name)
                 }
                 (None, _) => format!("{}: does not stand by", pod.id.name),
             })

@@ -9,6 +9,8 @@ pub(super) struct Roll {
     pub(super) delete: Option<(PodRef, Why)>,
     /// What goes on or is waited for; `None` if every pod is of the present template.
     pub(super) progress: Option<String>,
+    /// Only the active is left to replace, and the role does not go to a master of this template again.
+    pub(super) failed: bool,
 }
 
 impl Roll {
@@ -24,7 +26,7 @@ pub(super) fn plan(seen: &Observed) -> Roll {
     if outdated.is_empty() {
         return Roll::default();
     }
-    let progress = |text: String| Roll { delete: None, progress: Some(text) };
+    let progress = |text: String| Roll { progress: Some(text), ..Roll::default() };
     if !seen.workload_settled {
         return progress("the StatefulSet controller has not seen the new template yet".to_owned());
     }
@@ -36,6 +38,7 @@ pub(super) fn plan(seen: &Observed) -> Roll {
             outdated.len(),
             seen.replicas
         )),
+        failed: false,
     };
     let active = seen.active();
     let is_active = |pod: &Pod| active.is_some_and(|active| active.id.uid == pod.id.uid);
@@ -68,6 +71,13 @@ pub(super) fn plan(seen: &Observed) -> Roll {
         outdated.iter().filter(|pod| !is_active(pod)).max_by_key(|pod| (!pod.stands_by(), pod.ordinal));
     match next {
         Some(standby) => delete(standby, Why::RollStandby),
+        None if seen.failed_template.as_ref() == Some(&seen.template_hash) => Roll {
+            failed: true,
+            ..progress(format!(
+                "{} keeps the role: a master of the present template got it and did not serve",
+                active.id.name
+            ))
+        },
         None => delete(active, Why::RollActive),
     }
 }

@@ -14,6 +14,8 @@ pub(super) fn pod(ordinal: i32) -> Pod {
         labelled: false,
         template_hash: Some("new".to_owned()),
         terminating: false,
+        terminating_for: Duration::ZERO,
+        grace: Duration::from_secs(10),
         ready: false,
         running: true,
         failure: None,
@@ -83,6 +85,7 @@ fn settled() -> Observed {
         last_failover: None,
         unserved_for: Duration::ZERO,
         routed: None,
+        failed_template: None,
     }
 }
 
@@ -428,4 +431,37 @@ fn what_the_api_server_refused_is_said() {
     let seen = with(|seen| seen.last_error = Some("apply: quota".to_owned()));
     assert_eq!(reasons(&seen)[2], Reason::ApplyFailed);
     assert_eq!(decide(&seen).again, SOON);
+}
+
+#[test]
+fn a_budget_of_somebody_else_stops_nothing() {
+    let of_the_budget = |presence: Presence| {
+        with(|seen| {
+            outdated(seen, &[1]);
+            let budget = seen.objects.iter_mut().find(|object| object.kind == Kind::PodDisruptionBudget);
+            budget.expect("a budget").presence = presence;
+            let service = seen.objects.iter_mut().find(|object| object.kind == Kind::Service);
+            service.expect("a Service").presence = Presence::Drifted("spec".to_owned());
+        })
+    };
+    let foreign = of_the_budget(Presence::Foreign("x".to_owned()));
+    assert_eq!(decide(&foreign).actions, [Action::Apply(Kind::Service)]);
+    assert_eq!(reasons(&foreign), [Reason::ActiveServing, Reason::RollingOut, Reason::ForeignObject]);
+    // One that is refused ends a pass: nothing else comes after it.
+    let refused = of_the_budget(Presence::Missing);
+    assert_eq!(
+        decide(&refused).actions,
+        [Action::Apply(Kind::Service), Action::Apply(Kind::PodDisruptionBudget)]
+    );
+}
+
+#[test]
+fn a_pause_says_what_waits_for_it() {
+    let seen = with(|seen| {
+        seen.paused = true;
+        seen.pods[0].node.as_mut().expect("a node").leaving = Some("node n is cordoned".to_owned());
+    });
+    let progressing = &decide(&seen).conditions[1];
+    assert_eq!(progressing.reason, Reason::Paused);
+    assert!(progressing.message.contains("the eviction of m-0 waits"), "{progressing:?}");
 }

@@ -48,6 +48,8 @@ pub struct Observed {
     pub unserved_for: Duration,
     /// Uids of the pods that the Service routes to; `None`: not read, or not readable.
     pub routed: Option<Vec<String>>,
+    /// Hash of the template with which a master got the role in a roll and did not serve.
+    pub failed_template: Option<String>,
 }
 
 /// An object that is wanted.
@@ -157,6 +159,10 @@ pub struct Pod {
     pub template_hash: Option<String>,
     /// It is being deleted.
     pub terminating: bool,
+    /// How long this operator has seen it being deleted.
+    pub terminating_for: Duration,
+    /// How long its process may take to end once it is deleted.
+    pub grace: Duration,
     /// The kubelet says that it is Ready.
     pub ready: bool,
     /// The kubelet says that the master's container runs.
@@ -284,9 +290,19 @@ impl Pod {
         self.running && !self.terminating && self.says == Says::Standby
     }
 
-    /// It would take over, and nothing that is known of its node speaks against it.
+    /// It would take over, and its node is well as far as that is known.
     pub(super) fn is_candidate(&self) -> bool {
-        self.stands_by() && self.node.as_ref().is_none_or(|node| node.ready && node.leaving.is_none())
+        self.stands_by() && self.node.as_ref().is_none_or(|node| node.ready)
+    }
+
+    /// Its node is about to go, as far as that is known.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.node.as_ref().is_some_and(|node| node.leaving.is_some())
+    }
+
+    /// It was to be gone long ago: its kubelet does not end it, so its process may go on.
+    pub(super) fn outlives_deletion(&self) -> bool {
+        self.terminating && self.terminating_for >= self.grace + super::DELETION_SLACK
     }
 
     /// It runs and says that it leads.

@@ -25,6 +25,8 @@ const RULES: FailoverRules = FailoverRules {
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) uid: u32,
+    /// Changes with each start of the process.
+    pub(super) process: u32,
     pub(super) version: u32,
     pub(super) template: u8,
     pub(super) labelled: bool,
@@ -38,19 +40,47 @@ pub(super) struct Member {
     pub(super) unready: u32,
     /// Its StatefulSet is gone. It keeps its name until the garbage collector takes it.
     pub(super) orphan: bool,
+    /// Rounds in which it leaves the Lease to others: it got it and did not get to serve.
+    pub(super) reluctant: u32,
+    /// It is deleted, but its kubelet does not end it; for so many rounds.
+    pub(super) terminating: Option<u32>,
+}
+
+/// The process that holds the Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Holding {
+    pub(super) index: usize,
+    uid: u32,
+    process: u32,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct ModelLease {
-    pub(super) holder: Option<(usize, u32)>,
+    pub(super) holder: Option<Holding>,
     pub(super) released: bool,
-    /// Uid of the process for which it is released.
+    /// The process for which it is released.
     pub(super) released_for: Option<u32>,
-    /// Uid of the process that the holder is asked to release for.
+    /// The process that the holder is asked to release for.
     pub(super) designated: Option<u32>,
     pub(super) epoch: i64,
     /// Rounds since the last renewal.
     pub(super) age: u32,
+    /// Rounds since the claim.
+    pub(super) held: u32,
+}
+
+/// What is wrong with a node, or with every master that is there.
+#[allow(clippy::struct_excessive_bools)] // independent facts
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place {
+    /// It is cordoned.
+    pub(super) leaving: bool,
+    /// Its kubelet neither reports nor ends anything.
+    pub(super) kubelet_dead: bool,
+    /// A promotion there fails: who claims gives the Lease up again and is reluctant.
+    pub(super) promotion_fails: bool,
+    /// Who leads there answers, but never becomes Ready.
+    pub(super) never_ready: bool,
 }
 
 /// What is on the status of the resource.
@@ -64,6 +94,7 @@ pub(super) struct Status {
     pub(super) last_move: Option<(MoveKind, Outcome, i32, u32)>,
     /// Failures in a row, and the round in which it ended.
     pub(super) last_failover: Option<(i32, u32)>,
+    pub(super) failed_template: Option<u8>,
 }
 
 /// What an operator forgets when it ends.
@@ -80,7 +111,7 @@ pub(super) struct Memory {
 #[derive(Clone, Debug)]
 pub(super) struct World {
     pub(super) members: Vec<Option<Member>>,
-    pub(super) leaving: Vec<bool>,
+    pub(super) places: Vec<Place>,
     pub(super) lease: Option<ModelLease>,
     pub(super) template: u8,
     pub(super) applied: Option<u8>,
@@ -93,11 +124,18 @@ pub(super) struct World {
     pub(super) rounds: u32,
 }
 
+impl Holding {
+    /// It is that very process.
+    fn is(&self, index: usize, member: &Member) -> bool {
+        (self.index, self.uid, self.process) == (index, member.uid, member.process)
+    }
+}
+
 impl World {
     pub(super) fn new(replicas: usize) -> World {
         World {
             members: vec![None; replicas],
-            leaving: vec![false; replicas],
+            places: vec![Place::default(); replicas],
             lease: None,
             template: 1,
             applied: None,
@@ -120,6 +158,7 @@ impl World {
             let alive = World::is_good(template);
             *member = Some(Member {
                 uid: self.next_uid,
+                process: self.next_uid,
                 version: 1,
                 template,
                 labelled: false,
@@ -128,8 +167,19 @@ impl World {
                 idle: 0,
                 unready: 0,
                 orphan: false,
+                reluctant: 0,
+                terminating: None,
             });
             self.next_uid += 1;
+        }
+    }
+
+    /// The process of that member ends and another one begins, with that reluctance.
+    pub(super) fn restart(&mut self, index: usize, reluctant: u32) {
+        let process = self.next_uid;
+        self.next_uid += 1;
+        if let Some(Some(member)) = self.members.get_mut(index) {
+            (member.process, member.reluctant) = (process, reluctant);
         }
     }
 
@@ -137,46 +187,82 @@ impl World {
     /// it.
     pub(super) fn round(&mut self) {
         self.rounds += 1;
-        let running: Vec<(usize, u32)> = self
+        let running: Vec<(Holding, bool)> = self
             .members
             .iter()
             .enumerate()
-            .filter_map(|(index, member)| member.as_ref().filter(|m| m.alive).map(|m| (index, m.uid)))
+            .filter_map(|(index, member)| {
+                let member = member.as_ref().filter(|member| member.alive)?;
+                let holding = Holding { index, uid: member.uid, process: member.process };
+                Some((holding, member.reluctant == 0))
+            })
             .collect();
+        let alone = running.len() == 1;
+        let candidates: Vec<Holding> =
+            running.iter().filter(|(_, willing)| *willing || alone).map(|(holding, _)| *holding).collect();
+        let mut ended = None;
+        let mut claimed = None;
         if let Some(lease) = &mut self.lease {
             lease.age += 1;
-            let holder_runs = lease.holder.is_some_and(|holder| running.contains(&holder)) && !lease.released;
-            let named = running.iter().find(|(_, uid)| Some(*uid) == lease.released_for);
+            lease.held += 1;
+            let holder = lease.holder.filter(|holder| running.iter().any(|(runs, _)| runs == holder));
             let run_out = lease.holder.is_none() || lease.age > DURATION;
-            let claimer = match lease.released_for {
-                Some(_) if !run_out => named,
-                _ if lease.released || run_out => running.first(),
-                _ => None,
-            };
-            if holder_runs {
-                lease.age = 0;
-                let myself = lease.holder.map(|(_, uid)| uid);
-                let successor = lease.designated.take_if(|uid| Some(*uid) != myself);
-                (lease.released, lease.released_for) = (successor.is_some(), successor);
-            } else if let Some(&claimer) = claimer {
-                *lease = ModelLease {
-                    holder: Some(claimer),
-                    released: false,
-                    released_for: None,
-                    designated: None,
-                    epoch: lease.epoch + 1,
-                    age: 0,
-                };
-                self.take_over(claimer);
+            match holder {
+                Some(holder) if !lease.released => {
+                    lease.age = 0;
+                    if self.places[holder.index].promotion_fails && lease.held > 2 {
+                        (lease.released, lease.designated) = (true, None);
+                        ended = Some((holder.index, 3 * DURATION + 1));
+                    } else {
+                        let successor = lease.designated.take_if(|process| *process != holder.process);
+                        (lease.released, lease.released_for) = (successor.is_some(), successor);
+                    }
+                }
+                // Nobody came: it is taken back.
+                Some(_) if lease.released_for.is_some() && run_out => {
+                    (lease.released, lease.released_for, lease.age) = (false, None, 0);
+                }
+                _ => {
+                    let claimer = match lease.released_for {
+                        Some(process) if !run_out => candidates.iter().find(|one| one.process == process),
+                        _ if lease.released || run_out => candidates.first(),
+                        _ => None,
+                    };
+                    if let Some(&claimer) = claimer {
+                        ended = holder.filter(|old| *old != claimer).map(|old| (old.index, 0));
+                        *lease = ModelLease {
+                            holder: Some(claimer),
+                            released: false,
+                            released_for: None,
+                            designated: None,
+                            epoch: lease.epoch + 1,
+                            age: 0,
+                            held: 0,
+                        };
+                        claimed = Some(claimer);
+                    }
+                }
             }
+        }
+        if let Some(claimer) = claimed {
+            self.take_over(claimer);
+        }
+        for member in self.members.iter_mut().flatten() {
+            member.reluctant = member.reluctant.saturating_sub(1);
+        }
+        if let Some((index, reluctant)) = ended {
+            self.restart(index, reluctant);
         }
         let holder = self.lease.as_ref().and_then(|lease| lease.holder);
         for (index, member) in self.members.iter_mut().enumerate() {
             let Some(member) = member else { continue };
+            let place = self.places[index];
             member.idle = if member.alive { 0 } else { member.idle + 1 };
-            let serves =
-                holder == Some((index, member.uid)) && member.alive && !member.blocked && member.labelled;
-            member.unready = if serves { 0 } else { member.unready + 1 };
+            let leads = holder.is_some_and(|holder| holder.is(index, member)) && member.alive;
+            let serves = leads && !member.blocked && member.labelled && member.terminating.is_none();
+            let is_ready = serves && !place.kubelet_dead && !place.promotion_fails && !place.never_ready;
+            member.unready = if is_ready { 0 } else { member.unready + 1 };
+            member.terminating = member.terminating.map(|rounds| rounds + 1);
         }
         self.look();
     }
@@ -187,8 +273,13 @@ impl World {
             .lease
             .as_ref()
             .and_then(|lease| lease.holder)
-            .and_then(|(index, uid)| self.members[index].as_ref().filter(|member| member.uid == uid));
-        let fails = self.cut_off || active.is_some_and(|active| active.blocked || !active.alive);
+            .and_then(|holder| Some((holder.index, self.members[holder.index].as_ref()?, holder)))
+            .filter(|(_, member, holder)| member.uid == holder.uid);
+        let fails = self.cut_off
+            || active.is_some_and(|(index, active, _)| {
+                active.blocked || !active.alive || self.places[index].promotion_fails
+            });
+        let active = active.map(|(_, active, _)| active);
         let uid = active.map(|active| active.uid);
         self.memory.unserved =
             if active.is_some_and(|active| active.unready == 0) { 0 } else { self.memory.unserved + 1 };
@@ -200,12 +291,12 @@ impl World {
     }
 
     /// A new holder touches every other pod, then labels its own.
-    fn take_over(&mut self, (claimer, uid): (usize, u32)) {
+    fn take_over(&mut self, claimer: Holding) {
         let lost = std::mem::take(&mut self.lose_label);
         for (index, member) in self.members.iter_mut().enumerate() {
             let Some(member) = member else { continue };
             member.version += 1;
-            member.labelled = index == claimer && member.uid == uid && !lost;
+            member.labelled = claimer.is(index, member) && !lost;
         }
     }
 
@@ -213,15 +304,20 @@ impl World {
         let holder = self.lease.as_ref().and_then(|lease| lease.holder);
         let pods = self.members.iter().enumerate().filter_map(|(index, member)| {
             let member = member.as_ref().filter(|member| !member.orphan)?;
-            let leads = holder == Some((index, member.uid)) && member.alive;
+            let place = self.places[index];
+            let released = self.lease.as_ref().is_some_and(|lease| lease.released);
+            let leads = holder.is_some_and(|holder| holder.is(index, member)) && member.alive && !released;
             let mut seen = pod(index as i32);
             seen.id.uid = member.uid.to_string();
             seen.id.resource_version = member.version.to_string();
-            seen.incarnation = Some(member.uid.to_string()).filter(|_| !self.cut_off);
+            seen.incarnation = Some(member.process.to_string()).filter(|_| !self.cut_off);
+            seen.terminating = member.terminating.is_some();
+            seen.terminating_for = Duration::from_secs(u64::from(member.terminating.unwrap_or_default()));
+            seen.grace = Duration::ZERO;
             seen.labelled = member.labelled;
             seen.template_hash = Some(member.template.to_string());
             seen.running = member.alive;
-            seen.ready = leads && member.labelled && !member.blocked;
+            seen.ready = leads && member.unready == 0;
             seen.not_ready_for =
                 if seen.ready { Duration::ZERO } else { Duration::from_secs(u64::from(member.unready)) };
             seen.health = match self.memory.calls {
@@ -233,9 +329,13 @@ impl World {
                 Some((uid, _)) if uid == member.uid => Health::Ok,
                 _ => Health::Unknown,
             };
-            let leaving = self.leaving[index].then(|| "it is cordoned".to_owned());
-            seen.node = Some(Node { name: index.to_string(), ready: true, leaving });
-            let state = if leads { Says::Leader } else { Says::Standby };
+            let leaving = place.leaving.then(|| "it is cordoned".to_owned());
+            seen.node = Some(Node { name: index.to_string(), ready: !place.kubelet_dead, leaving });
+            let state = match member.reluctant {
+                _ if leads => Says::Leader,
+                0 => Says::Standby,
+                _ => Says::Other("candidate".to_owned()),
+            };
             seen.says = if member.alive && !self.cut_off { state } else { Says::Nothing };
             seen.failure = (!World::is_good(member.template)).then(|| "ImagePullBackOff".to_owned());
             seen.idle_for = Duration::from_secs(u64::from(member.idle));
@@ -273,11 +373,11 @@ impl World {
                     uid: "lease".to_owned(),
                     resource_version: "1".to_owned(),
                     owned: true,
-                    holder: lease.holder.map(|(index, uid)| Holder {
-                        pod: format!("m-{index}"),
-                        pod_uid: uid.to_string(),
+                    holder: lease.holder.map(|holder| Holder {
+                        pod: format!("m-{}", holder.index),
+                        pod_uid: holder.uid.to_string(),
                         address: String::new(),
-                        incarnation: uid.to_string(),
+                        incarnation: holder.process.to_string(),
                     }),
                     hold: match lease {
                         ModelLease { released: true, .. } => Hold::Released,
@@ -286,7 +386,7 @@ impl World {
                     },
                     epoch: lease.epoch,
                     duration_seconds: Some(DURATION as i32),
-                    designated: lease.designated.map(|uid| uid.to_string()),
+                    designated: lease.designated.map(|process| process.to_string()),
                 }),
             },
             clients: None,
@@ -310,6 +410,7 @@ impl World {
                 .map(|(failures, round)| PastFailover { ago: ago(round), failures }),
             unserved_for: Duration::from_secs(u64::from(self.memory.unserved)),
             routed: None,
+            failed_template: self.status.failed_template.map(|template| template.to_string()),
         };
         let now = disagreement(&seen);
         let looks = match (&self.memory.disagreement, &now) {
@@ -332,11 +433,30 @@ impl World {
         self.members.iter_mut().find(|member| fits(member))
     }
 
+    /// The API server takes a deletion; where a kubelet works, the pod is gone with it.
     pub(super) fn delete(&mut self, index: usize) {
+        let Some(member) = &mut self.members[index] else { return };
+        if self.places[index].kubelet_dead {
+            member.terminating.get_or_insert(0);
+            member.version += 1;
+        } else {
+            self.end(index);
+        }
+    }
+
+    /// The kubelet is there again, and ends what is to end.
+    pub(super) fn revive(&mut self, index: usize) {
+        self.places[index].kubelet_dead = false;
+        if self.members[index].as_ref().is_some_and(|member| member.terminating.is_some()) {
+            self.end(index);
+        }
+    }
+
+    fn end(&mut self, index: usize) {
         let Some(member) = self.members[index].take() else { return };
         // SIGTERM: the holder releases, blocked or not. A dead process does not.
         if let Some(lease) = &mut self.lease
-            && lease.holder == Some((index, member.uid))
+            && lease.holder.is_some_and(|holder| holder.is(index, &member))
             && member.alive
         {
             (lease.released, lease.released_for) = (true, None);
@@ -369,6 +489,7 @@ impl World {
                     designated: None,
                     epoch: *epoch,
                     age: 0,
+                    held: 0,
                 });
             }
             Action::AdoptLease | Action::Remove { .. } => {}
@@ -407,15 +528,25 @@ impl World {
             Step::Begin(plan) | Step::Advance(plan) => status.moving = Some(plan.clone()),
             Step::End { outcome, .. } => {
                 let Some(plan) = status.moving.take() else { return };
+                let abandoned = *outcome == Outcome::Abandoned && plan.attempt == 1;
                 let count = |before: i32| match outcome {
                     Outcome::Moved => 0,
-                    Outcome::Abandoned => before,
-                    Outcome::NotServing | Outcome::NotReleased => before + 1,
+                    Outcome::Abandoned if abandoned => before,
+                    _ => before + 1,
                 };
                 let before = status.last_move.map_or(0, |(_, _, failures, _)| failures);
                 status.last_move = Some((plan.kind, *outcome, count(before), self.rounds));
                 let counts = matches!(plan.kind, MoveKind::Blocked | MoveKind::NotReady);
-                if counts && *outcome != Outcome::Abandoned {
+                let parties = [&plan.from.uid, &plan.to.uid];
+                if plan.kind == MoveKind::Roll
+                    && *outcome == Outcome::NotServing
+                    && self.members.iter().flatten().any(|member| {
+                        member.template == self.template && parties.contains(&&member.uid.to_string())
+                    })
+                {
+                    status.failed_template = Some(self.template);
+                }
+                if counts && !abandoned {
                     let before = status.last_failover.map_or(0, |(failures, _)| failures);
                     status.last_failover = Some((count(before), self.rounds));
                 }

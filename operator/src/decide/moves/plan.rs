@@ -44,8 +44,10 @@ words! {
     Phase {
         /// The pod of the old active is deleted.
         Fencing,
-        /// The old active is asked to release for the successor.
+        /// The old active is to be asked to release for the successor.
         HandingOver,
+        /// It was asked, and is not asked again.
+        Releasing,
         /// Another master holds the Lease and is to serve.
         Verifying,
     }
@@ -68,9 +70,9 @@ words! {
 words! {
     /// What a move came to.
     Outcome {
-        /// The new active is Ready.
+        /// The successor is Ready.
         Moved,
-        /// Another master holds the Lease and did not become Ready.
+        /// The old active has lost the Lease, and the one that claimed it first does not serve, or not in time.
         NotServing,
         /// The old active kept the Lease.
         NotReleased,

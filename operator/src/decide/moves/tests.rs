@@ -44,6 +44,13 @@ fn under_way(seen: &mut Observed) {
     seen.moving = Some(Moving { plan, phase_for: Duration::ZERO });
 }
 
+/// Status knows that the holder was asked.
+fn asked(seen: &mut Observed) {
+    let plan = advanced(decide(seen));
+    assert_eq!(plan.phase, Phase::Releasing);
+    seen.moving = Some(Moving { plan, phase_for: Duration::ZERO });
+}
+
 fn wait(seen: &mut Observed, time: Duration) {
     seen.moving.as_mut().expect("a move").phase_for = time;
 }
@@ -82,7 +89,7 @@ fn fences(seen: &Observed) -> bool {
 fn a_blocked_active_is_fenced_when_both_paths_say_so_for_long_enough() {
     type Change = fn(&mut Observed);
     let expected = Some((MoveKind::Blocked, Phase::Fencing, "m-1".to_owned()));
-    let table: [(Change, bool); 13] = [
+    let table: [(Change, bool); 12] = [
         (|seen| block(seen, 30, 30), true),
         (|seen| block(seen, 29, 60), false),
         (|seen| block(seen, 60, 29), false),
@@ -99,14 +106,6 @@ fn a_blocked_active_is_fenced_when_both_paths_say_so_for_long_enough() {
             |seen| {
                 block(seen, 60, 60);
                 seen.pods.iter_mut().for_each(|pod| pod.says = Says::Nothing);
-            },
-            false,
-        ),
-        // A kubelet that does not report says nothing about the master.
-        (
-            |seen| {
-                block(seen, 60, 60);
-                seen.pods[0].node.as_mut().expect("a node").ready = false;
             },
             false,
         ),
@@ -178,9 +177,10 @@ fn without_a_candidate_nothing_moves_and_it_is_said() {
         |seen| seen.pods.truncate(1),
         |seen| seen.pods[1].says = Says::Nothing,
         |seen| seen.pods[1].says = Says::Other("starting".to_owned()),
+        // It got the role, did not get to serve, and leaves the Lease to others for a while.
+        |seen| seen.pods[1].says = Says::Other("candidate".to_owned()),
         |seen| seen.pods[1].terminating = true,
         |seen| seen.pods[1].node.as_mut().expect("a node").ready = false,
-        |seen| leave(seen, 1),
     ];
     for (index, change) in table.into_iter().enumerate() {
         let seen = with(|seen| {
@@ -212,6 +212,58 @@ fn the_best_candidate_is_of_the_present_template() {
         block(seen, 60, 60);
     });
     assert!(begun(&only_old).is_some(), "one of an older template is better than nobody");
+    let to = |change: fn(&mut Observed)| {
+        let mut seen = seen.clone();
+        seen.pods[1].template_hash = Some("new".to_owned());
+        change(&mut seen);
+        begun(&seen).map(|(.., to)| to)
+    };
+    assert_eq!(to(|seen| leave(seen, 1)).as_deref(), Some("m-2"), "a node that stays is better");
+    let both = |seen: &mut Observed| (1..=2).for_each(|index| leave(seen, index));
+    assert_eq!(to(both).as_deref(), Some("m-1"), "one that leaves is better than nobody");
+    let failed = |seen: &mut Observed| {
+        seen.pods[2].template_hash = Some("old".to_owned());
+        seen.failed_template = Some("new".to_owned());
+    };
+    assert_eq!(to(failed).as_deref(), Some("m-2"), "a template that did not serve comes last");
+}
+
+/// D2: the two paths agree, but no kubelet can end it.
+#[test]
+fn a_blocked_active_on_a_silent_node_is_asked() {
+    let mut seen = with(|seen| {
+        block(seen, 30, 30);
+        seen.pods[0].node.as_mut().expect("a node").ready = false;
+    });
+    assert_eq!(begun(&seen), Some((MoveKind::Blocked, Phase::HandingOver, "m-1".to_owned())));
+    seen.pods[1].incarnation = None;
+    assert_eq!(begun(&seen), None, "nobody could be named");
+    seen.pods[1].incarnation = pod(1).incarnation;
+    under_way(&mut seen);
+    let asks = |seen: &Observed| matches!(decide(seen).actions[..], [Action::Designate { .. }]);
+    assert!(asks(&seen) && !fences(&seen));
+    let mut well = seen.clone();
+    well.pods[0].health = Health::Ok;
+    assert_eq!(outcome(&well), Some(Outcome::Abandoned));
+}
+
+#[test]
+fn an_active_that_outlives_its_deletion_is_asked() {
+    let deleted = |seconds| {
+        with(|seen| {
+            seen.pods[0].terminating = true;
+            seen.pods[0].terminating_for = Duration::from_secs(seconds);
+        })
+    };
+    assert_eq!(begun(&deleted(19)), None);
+    let expected = Some((MoveKind::NotReady, Phase::HandingOver, "m-1".to_owned()));
+    let mut seen = deleted(20);
+    assert_eq!(begun(&seen), expected, "also while its kubelet last said that it is Ready");
+    under_way(&mut seen);
+    assert!(matches!(decide(&seen).actions[..], [Action::Designate { .. }]));
+    let mut cooling = deleted(20);
+    cooling.last_failover = Some(PastFailover { ago: Duration::from_secs(59), failures: 0 });
+    assert_eq!(begun(&cooling), None);
 }
 
 #[test]
@@ -223,6 +275,11 @@ fn a_fence_hits_the_pod_by_uid_and_follows_the_epoch() {
     assert_eq!(reasons(&seen)[1], Reason::Moving);
     seen.pods[0].terminating = true;
     assert_eq!((decide(&seen).actions, decide(&seen).step), (vec![], Step::Keep));
+    let mut dead_kubelet = seen.clone();
+    wait(&mut dead_kubelet, FENCE_DEADLINE);
+    assert_eq!(advanced(decide(&dead_kubelet)).phase, Phase::HandingOver, "nobody ends it: it is asked");
+    dead_kubelet.pods[1].incarnation = None;
+    assert_eq!(outcome(&dead_kubelet), Some(Outcome::NotReleased));
     taken_over(&mut seen);
     let plan = advanced(decide(&seen));
     assert_eq!((plan.phase, plan.to.pod.as_str()), (Phase::Verifying, "m-1"));
@@ -245,12 +302,17 @@ fn a_fence_hits_the_pod_by_uid_and_follows_the_epoch() {
 #[test]
 fn a_fence_that_has_become_needless_or_dangerous_is_not_carried_out() {
     type Change = fn(&mut Observed);
-    let table: [(Change, Option<Outcome>); 6] = [
+    let table: [(Change, Option<Outcome>); 10] = [
         (|seen| seen.pods[0].ready = true, Some(Outcome::Abandoned)),
         (|seen| seen.pods[0].health = Health::Ok, Some(Outcome::Abandoned)),
         (|seen| seen.pods[1].says = Says::Nothing, Some(Outcome::Abandoned)),
-        // A new operator has not called yet.
+        // A new operator has not called yet, or not often and long enough.
         (|seen| seen.pods[0].health = Health::Unknown, None),
+        (|seen| seen.pods[0].health = Health::Failing("x".to_owned()), None),
+        (|seen| block(seen, 60, 29), None),
+        (|seen| block(seen, 29, 60), None),
+        // No kubelet would carry it out.
+        (|seen| seen.pods[0].node.as_mut().expect("a node").ready = false, None),
         (|seen| lease(seen).hold = Hold::Released, None),
         (|seen| seen.lease = LeaseState::Missing, None),
     ];
@@ -262,8 +324,21 @@ fn a_fence_that_has_become_needless_or_dangerous_is_not_carried_out() {
     }
     let mut unknown = with(|seen| block(seen, 60, 60));
     under_way(&mut unknown);
-    unknown.pods[0].health = Health::Failing("x".to_owned());
-    assert!(fences(&unknown), "the first failed call of a new operator is enough");
+    unknown.pods[0].health = Health::Unknown;
+    wait(&mut unknown, FENCE_DEADLINE);
+    assert_eq!((outcome(&unknown), fences(&unknown)), (Some(Outcome::Abandoned), false));
+}
+
+#[test]
+fn a_move_without_a_lease_of_ours_comes_to_an_end() {
+    for state in [LeaseState::Missing, LeaseState::Foreign("x".to_owned())] {
+        let mut seen = with(|seen| leave(seen, 0));
+        under_way(&mut seen);
+        seen.lease = state;
+        assert_eq!(outcome(&seen), None);
+        wait(&mut seen, FENCE_DEADLINE);
+        assert_eq!(outcome(&seen), Some(Outcome::NotReleased));
+    }
 }
 
 #[test]
@@ -325,8 +400,15 @@ fn a_leaving_node_makes_its_active_hand_over() {
         successor: successor.map(str::to_owned),
     };
     assert_eq!(decide(&seen).actions, [designate(Some("incarnation-1"))]);
+    let mut unasked = seen.clone();
+    wait(&mut unasked, RELEASE_DEADLINE);
+    assert_eq!(outcome(&unasked), Some(Outcome::NotReleased), "it could not be asked");
     lease(&mut seen).designated = Some("incarnation-1".to_owned());
-    assert_eq!(decide(&seen).actions, [], "asked once");
+    asked(&mut seen);
+    assert_eq!((decide(&seen).actions, decide(&seen).step), (vec![], Step::Keep), "asked once");
+    let mut back = seen.clone();
+    lease(&mut back).designated = None;
+    assert_eq!(outcome(&back), Some(Outcome::NotReleased), "released, and taken back: not asked again");
 
     let mut deaf = seen.clone();
     wait(&mut deaf, RELEASE_DEADLINE);
@@ -336,7 +418,8 @@ fn a_leaving_node_makes_its_active_hand_over() {
         [(9, 1, false), (10, 1, true), (19, 2, false), (299, 30, false), (300, 30, true)]
     {
         deaf.last_move = Some(PastMove {
-            kind: MoveKind::NodeDrain,
+            // Whatever it was: the next hand-over would meet the same master.
+            kind: MoveKind::Roll,
             outcome: Outcome::NotReleased,
             failures,
             ago: Duration::from_secs(ago),
@@ -374,6 +457,7 @@ fn a_hand_over_for_which_the_reason_is_gone_is_not_asked_for() {
     other.pods[1].incarnation = Some("restarted".to_owned());
     assert_eq!(outcome(&other), Some(Outcome::Abandoned));
     lease(&mut stays).designated = Some("incarnation-1".to_owned());
+    asked(&mut stays);
     assert_eq!(outcome(&stays), None, "it was asked already: the holder decides");
 }
 
@@ -381,14 +465,70 @@ fn a_hand_over_for_which_the_reason_is_gone_is_not_asked_for() {
 fn a_roll_that_gets_no_release_deletes_the_active() {
     let mut seen = with(|seen| seen.pods[0].template_hash = Some("old".to_owned()));
     under_way(&mut seen);
+    let mut unasked = seen.clone();
+    wait(&mut unasked, RELEASE_DEADLINE);
+    assert_eq!(outcome(&unasked), Some(Outcome::NotReleased), "never without having asked");
     lease(&mut seen).designated = Some("incarnation-1".to_owned());
+    asked(&mut seen);
     wait(&mut seen, RELEASE_DEADLINE);
+    let mut back = seen.clone();
+    lease(&mut back).designated = None;
+    assert_eq!(outcome(&back), Some(Outcome::NotReleased), "never after a release");
+    let mut second = seen.clone();
+    second.moving.as_mut().expect("a move").plan.attempt = ATTEMPTS;
+    assert_eq!(outcome(&second), Some(Outcome::NotReleased), "never the one that the role has gone to");
+    let mut reluctant = seen.clone();
+    reluctant.pods[1].says = Says::Other("candidate".to_owned());
+    assert_eq!(outcome(&reluctant), Some(Outcome::NotReleased), "never for one that would not claim");
     let plan = advanced(decide(&seen));
     assert_eq!((plan.phase, plan.kind), (Phase::Fencing, MoveKind::Roll));
     seen.moving = Some(Moving { plan, phase_for: Duration::ZERO });
     assert!(fences(&seen), "although it serves");
+    seen.pods[0].terminating = true;
+    wait(&mut seen, FENCE_DEADLINE);
+    assert_eq!(outcome(&seen), Some(Outcome::NotReleased), "it was asked already");
+    seen.pods[0].terminating = false;
     seen.pods[1].says = Says::Nothing;
     assert!(!fences(&seen));
+}
+
+#[test]
+fn a_roll_does_not_begin_again_with_a_template_that_did_not_serve() {
+    let mut seen = with(|seen| {
+        seen.pods[0].template_hash = Some("old".to_owned());
+        seen.failed_template = Some("new".to_owned());
+    });
+    assert_eq!((begun(&seen), decide(&seen).actions), (None, vec![]));
+    assert_eq!(reasons(&seen), [Reason::ActiveServing, Reason::Stopped, Reason::RollFailed]);
+    seen.failed_template = Some("another".to_owned());
+    assert_eq!(begun(&seen).map(|(kind, ..)| kind), Some(MoveKind::Roll));
+}
+
+#[test]
+fn only_the_successor_that_serves_is_a_success() {
+    let mut seen = with(|seen| leave(seen, 0));
+    under_way(&mut seen);
+    taken_over(&mut seen);
+    seen.moving = Some(Moving { plan: advanced(decide(&seen)), phase_for: Duration::ZERO });
+    assert_eq!(outcome(&seen), Some(Outcome::Moved));
+    // It did not get to serve, and the old active is back.
+    let mut back = seen.clone();
+    let pods = with(|_| ()).pods;
+    (back.lease, back.pods) = (held_by(0), pods);
+    assert_eq!(outcome(&back), Some(Outcome::NotServing));
+    back.last_move = Some(PastMove {
+        kind: MoveKind::NodeDrain,
+        outcome: Outcome::NotServing,
+        failures: 1,
+        ago: Duration::from_secs(9),
+    });
+    (back.moving, back.pods[0].node) = (None, seen.pods[0].node.clone());
+    assert_eq!(begun(&back), None, "and the next try waits");
+    // The process that was asked has started anew and claimed what it had released.
+    let mut same = seen.clone();
+    let plan = &mut same.moving.as_mut().expect("a move").plan;
+    plan.from.uid.clone_from(&plan.to.uid);
+    assert_eq!(outcome(&same), Some(Outcome::NotServing));
 }
 
 /// Design, operator, Move: the role goes back once, or to another candidate; then FailoverBlocked.
@@ -410,6 +550,15 @@ fn a_new_active_that_is_not_ready_gives_the_role_on_once() {
     assert_eq!(decide(&second).step, Step::Keep);
     wait(&mut second, VERIFY_DEADLINE);
     assert_eq!(outcome(&second), Some(Outcome::NotServing));
+
+    // Ready after all: the role stays, and the cool-down is not passed by.
+    let mut late = seen.clone();
+    late.moving = Some(Moving { plan, phase_for: Duration::ZERO });
+    late.pods[1].ready = true;
+    let plan = advanced(decide(&late));
+    assert_eq!((plan.phase, plan.attempt, plan.to.pod.as_str()), (Phase::Verifying, 2, "m-1"));
+    late.moving = Some(Moving { plan, phase_for: Duration::ZERO });
+    assert_eq!(outcome(&late), Some(Outcome::NotServing));
 }
 
 #[test]
