@@ -27,8 +27,20 @@ enum Phase {
     Draining { until: Instant, quiet: Option<Instant> },
     /// The permit is gone and the release is under way or written.
     Released,
-    /// Somebody claimed. `ready`: since when that one's pod has been seen ready without a break.
-    Succeeded { pod: String, until: Instant, ready: Option<Instant> },
+    /// Somebody claimed. `ready`: since when that one's pod has been seen ready without a break. `gone`: it holds the
+    /// lease no more.
+    Succeeded { pod: String, until: Instant, ready: Option<Instant>, gone: bool },
+}
+
+/// The process that claimed, as it was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Successor {
+    /// Its pod is ready.
+    Ready,
+    /// Its pod is not ready, or cannot be seen.
+    NotReady,
+    /// Its pod is gone, or the lease is not its any more.
+    Gone,
 }
 
 impl Handover {
@@ -63,7 +75,7 @@ impl Handover {
     /// Somebody claimed, as it was read now. `pod`: of the new holder.
     pub(super) fn succeeded(&mut self, now: Instant, pod: String) {
         let until = now.saturating_add(self.deadlines.see_off);
-        self.phase = Phase::Succeeded { pod, until, ready: None };
+        self.phase = Phase::Succeeded { pod, until, ready: None, gone: false };
     }
 
     /// The pod of the one that claimed.
@@ -74,18 +86,20 @@ impl Handover {
         }
     }
 
-    /// What was seen of that pod. What cannot be seen is not ready.
-    pub(super) fn saw(&mut self, now: Instant, is_ready: bool) {
-        if let Phase::Succeeded { ready, .. } = &mut self.phase {
-            *ready = if is_ready { Some(ready.unwrap_or(now)) } else { None };
+    /// What was seen of that one.
+    pub(super) fn saw(&mut self, now: Instant, seen: Successor) {
+        if let Phase::Succeeded { ready, gone, .. } = &mut self.phase {
+            *ready = (seen == Successor::Ready).then(|| ready.unwrap_or(now));
+            *gone |= seen == Successor::Gone;
         }
     }
 
-    /// Whether the connections can go: the new holder was ready for long enough, or it has taken too long.
+    /// Whether the connections can go: the new holder was ready for long enough, or is one no more, or it has taken too
+    /// long.
     pub(super) fn is_over(&self, now: Instant) -> bool {
-        let Phase::Succeeded { until, ready, .. } = &self.phase else { return false };
+        let Phase::Succeeded { until, ready, gone, .. } = &self.phase else { return false };
         let settled = ready.is_some_and(|since| since.saturating_add(self.deadlines.successor_ready) <= now);
-        settled || *until <= now
+        settled || *gone || *until <= now
     }
 
     /// When to look again.
@@ -99,7 +113,10 @@ impl Handover {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        Successor::{Gone, NotReady, Ready},
+        *,
+    };
 
     fn at(ms: u64) -> Instant {
         Instant::from_nanos(ms * 1_000_000)
@@ -137,17 +154,29 @@ mod tests {
         let mut h = begun();
         assert!(h.drained(at(2000), true) && !h.is_over(at(60_000)), "nobody claimed yet");
         assert_eq!(h.new_holder(), None);
-        h.saw(at(2500), true);
+        h.saw(at(2500), Ready);
         h.succeeded(at(3000), "m-1".into());
         assert_eq!(h.new_holder(), Some("m-1"));
-        h.saw(at(3500), true);
+        h.saw(at(3500), Ready);
         assert!(!h.is_over(at(5499)) && h.is_over(at(5500)));
-        h.saw(at(5400), false);
+        h.saw(at(5400), NotReady);
         assert!(!h.is_over(at(5500)), "ready without a break");
-        h.saw(at(6000), true);
-        h.saw(at(7000), true);
+        h.saw(at(6000), Ready);
+        h.saw(at(7000), Ready);
         assert!(!h.is_over(at(7999)) && h.is_over(at(8000)));
-        h.saw(at(7999), false);
+        h.saw(at(7999), NotReady);
         assert!(!h.is_over(at(12_999)) && h.is_over(at(13_000)));
+    }
+
+    #[test]
+    fn connections_go_at_once_when_the_new_holder_is_one_no_more() {
+        let mut h = begun();
+        assert!(h.drained(at(2000), true));
+        h.succeeded(at(3000), "m-1".into());
+        h.saw(at(3100), NotReady);
+        assert!(!h.is_over(at(3100)));
+        h.saw(at(3200), Gone);
+        h.saw(at(3300), NotReady);
+        assert!(h.is_over(at(3300)), "whatever comes in its place");
     }
 }

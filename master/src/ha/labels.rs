@@ -1,11 +1,12 @@
 //! The leader label on pods, and its one writer, the lease holder (design §6.9).
 
+use super::handover::Successor;
 use kube::{
     Client,
     api::{GetParams, Patch, PatchParams},
     core::Request as Builder,
 };
-use mooncake_lease::HIGHEST_EPOCH;
+use mooncake_lease::{HIGHEST_EPOCH, record::LeaseObject};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -153,14 +154,31 @@ impl LabelWriter {
             .any(|pod| pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null()))
     }
 
-    /// Whether the pod of that name is Ready. One outside of the instance, which may not be read, is not.
-    pub(super) async fn is_ready(&self, name: &str) -> Result<bool, LabelError> {
-        if !self.others.iter().any(|other| other == name) {
-            return Ok(false);
+    /// What has become of a process in the pod of that name that claimed the Lease with this namespace and name. A pod
+    /// outside of the instance, which may not be read, is not ready.
+    pub(super) async fn successor(
+        &self,
+        name: &str,
+        lease: &(String, String),
+    ) -> Result<Successor, LabelError> {
+        let (namespace, lease) = lease;
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+        let found = self.send(lease, Builder::new(&path).get(lease, &GetParams::default())).await?;
+        // One that is gone is created again by its holder.
+        let record = found.and_then(|raw| LeaseObject::parse(raw).ok()).map(|object| object.record);
+        if record.as_ref().is_some_and(|record| record.release.is_some() || record.pod_name != name) {
+            return Ok(Successor::Gone);
         }
-        let pod = self.get(name).await?.unwrap_or_default();
+        if !self.others.iter().any(|other| other == name) {
+            return Ok(Successor::NotReady);
+        }
+        let Some(pod) = self.get(name).await? else { return Ok(Successor::Gone) };
+        if record.is_some_and(|record| pod["metadata"]["uid"] != record.pod_uid.as_str()) {
+            return Ok(Successor::Gone);
+        }
         let conditions = pod["status"]["conditions"].as_array();
-        Ok(conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True"))
+        let ready = conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True");
+        Ok(if ready { Successor::Ready } else { Successor::NotReady })
     }
 
     async fn write(

@@ -161,7 +161,8 @@ impl State {
             }
             Event::Designated { successor } => self.begin_handover(successor),
             Event::Lost { reason } if self.is_succeeded(&reason) => {
-                self.parts.role.set_state(HaState::Standby);
+                // It stands by only once it has started anew: until then it cannot claim.
+                self.parts.role.set_state(HaState::Candidate);
                 log(move || tracing::info!(%reason, "the role is handed over"));
             }
             Event::Lost { reason } => {
@@ -181,6 +182,14 @@ impl State {
             }
         }
         self.changed.notify_waiters();
+    }
+
+    /// It takes part like everybody from now on; unless, alone, it has claimed already.
+    #[cfg(feature = "kubernetes")]
+    fn end_reluctance(&self) {
+        if self.tenure.borrow().is_none() && self.ending.get().is_none() {
+            self.parts.role.set_state(HaState::Standby);
+        }
     }
 
     fn writes_labels(&self) -> bool {

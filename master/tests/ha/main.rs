@@ -281,6 +281,9 @@ async fn a_promotion_that_fails_gives_the_lease_up_in_the_same_process() {
         (2, 1),
         "the same process, and it leaves the lease to the other"
     );
+    when("a says that it is no standby", || a.last_state() == "candidate").await;
+    when("a stands by in the end", || a.last_state() == "standby").await;
+    assert_eq!(a.starts(), 2);
 }
 
 async fn standalone_leads_at_once_and_ends_on_sigterm() {
@@ -323,8 +326,9 @@ fn main() {
         a_promotion_that_fails_gives_the_lease_up_in_the_same_process,
         handover::a_designation_is_obeyed_and_connections_stay_until_the_successor_is_ready,
         handover::connections_do_not_stay_for_ever,
+        handover::connections_go_when_the_successor_has_released_again,
         handover::a_call_that_never_ends_delays_it_by_the_bound_and_the_release_comes_last,
-        handover::a_successor_that_does_not_come_costs_a_lease_duration_once,
+        handover::a_successor_that_does_not_come_costs_a_lease_duration,
         handover::sigterm_in_the_middle_ends_it_in_time,
         handover::nobody_hands_over_to_itself,
     );

@@ -45,6 +45,8 @@ pub(super) struct Lease {
     has_pod: bool,
     rpc_bind: SocketAddr,
     reluctant: Option<Duration>,
+    /// Namespace and name of the Lease.
+    object: (String, String),
 }
 
 impl Lease {
@@ -63,6 +65,7 @@ impl Lease {
         };
         let (labels, pods) = (writer()?, writer()?);
         let (pod_name, pod_uid) = lease.pod.map(|pod| (pod.name, pod.uid)).unwrap_or_default();
+        let object = (lease.namespace.clone(), lease.name.clone());
         let elector = ElectorConfig {
             identity: Identity {
                 address: lease.advertised,
@@ -86,14 +89,18 @@ impl Lease {
             has_pod: !pod_uid.is_empty(),
             rpc_bind: lease.rpc_bind,
             reluctant: process::inherited_reluctance(state.now().as_nanos()),
+            object,
         })
     }
 
     /// Takes part until the process ends.
     pub(super) async fn run(mut self, state: &State, commands: mpsc::UnboundedReceiver<Command>) {
-        state.parts.role.set_state(HaState::Standby);
         if let Some(period) = self.reluctant {
+            // While it leaves the lease to others it is no standby that anybody may count on.
+            state.parts.role.set_state(HaState::Candidate);
             let _ = state.commands.send(Command::Reluctant { period });
+        } else {
+            state.parts.role.set_state(HaState::Standby);
         }
         let clock = LeaseClock(state.parts.clock.clone());
         let election = driver::run(self.driver, &clock, commands, |event| state.on_event(event));
@@ -108,7 +115,13 @@ impl Lease {
                     label(state, labels, self.reluctant).await;
                 }
             };
-            futures::join!(predecessor, labels);
+            let reluctance = async {
+                if let Some(period) = self.reluctant {
+                    tokio::time::sleep(period).await;
+                    state.end_reluctance();
+                }
+            };
+            futures::join!(predecessor, labels, reluctance);
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -117,7 +130,7 @@ impl Lease {
             },
             () = duties => {}
         }
-        state.see_off(self.pods.as_mut()).await;
+        state.see_off(self.pods.as_mut(), &self.object).await;
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{State, log};
 #[cfg(feature = "kubernetes")]
-use crate::ha::labels::LabelWriter;
+use crate::ha::{handover::Successor, labels::LabelWriter};
 use crate::{clock::Instant, ha::handover::Handover};
 use mooncake_lease::{Command, LossReason};
 #[cfg(feature = "kubernetes")]
@@ -68,10 +68,11 @@ impl State {
         true
     }
 
-    /// After a hand-over: keeps the connections until the new holder's pod is ready, for a bounded time, and starts anew.
-    /// Returns at once if there was none.
+    /// After a hand-over: keeps the connections until the new holder's pod is ready, for a bounded time, and starts anew;
+    /// at once when the new holder is one no more, since this process may be the only one that could claim. Returns at
+    /// once if there was no hand-over. `lease`: namespace and name.
     #[cfg(feature = "kubernetes")]
-    pub(super) async fn see_off(&self, pods: Option<&mut LabelWriter>) {
+    pub(super) async fn see_off(&self, pods: Option<&mut LabelWriter>, lease: &(String, String)) {
         let Some(pod) = self.handover.borrow().as_ref().and_then(Handover::new_holder).map(str::to_owned)
         else {
             return;
@@ -79,14 +80,14 @@ impl State {
         let look = async {
             let Some(pods) = pods else { return std::future::pending::<()>().await };
             loop {
-                let ready = pods.is_ready(&pod).await;
-                if let Err(error) = &ready
+                let seen = pods.successor(&pod, lease).await;
+                if let Err(error) = &seen
                     && error.doubts_connection()
                 {
                     pods.reconnect();
                 }
                 if let Some(handover) = &mut *self.handover.borrow_mut() {
-                    handover.saw(self.now(), ready.unwrap_or(false));
+                    handover.saw(self.now(), seen.unwrap_or(Successor::NotReady));
                 }
                 tokio::time::sleep(LOOK_AT_POD).await;
             }
