@@ -2,8 +2,10 @@
 
 pub mod fault;
 pub mod master;
+pub mod namespace;
 pub mod native;
 pub mod promql;
+pub mod released;
 
 pub use master::{Master, MasterBuilder};
 pub use native::NativeClient;
