@@ -1,6 +1,6 @@
 # Two commands matter: `make run` shows the product on a local Kubernetes, `make test` runs every test.
 
-.PHONY: help run test clean-cluster fmt lint unit fuzz generated policy e2e bench bench-compare
+.PHONY: help run test clean-cluster fmt lint unit fuzz generated policy e2e bench bench-compare bench-incident
 
 help: ## This list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,3 +38,6 @@ bench: ## Measure the master on this machine (about 15 minutes).
 
 bench-compare: ## The same beside the C++ master from PyPI, in turns (about 30 minutes).
 	@scripts/bench.sh compare
+
+bench-incident: ## A client with millions of keys expires under load, beside the C++ master (about 40 minutes).
+	@scripts/bench.sh incident

@@ -150,6 +150,9 @@ enum Command {
         /// Keys of another client.
         #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
         other_keys: u64,
+        /// Seconds of the same load before it, for comparison.
+        #[arg(long, default_value_t = 10.0)]
+        quiet: f64,
         /// Seconds after which to give up.
         #[arg(long, default_value_t = 180.0)]
         limit: f64,
@@ -317,7 +320,7 @@ impl Bench<'_> {
                 });
                 self.add(target, round, format!("flood, {connections} connections"), result, parameters)?;
             }
-            Command::Incident { variants, victim_keys, other_keys, limit, .. } => {
+            Command::Incident { variants, victim_keys, other_keys, quiet, limit, .. } => {
                 for &variant in variants {
                     let spec = incident::Spec {
                         variant,
@@ -325,6 +328,7 @@ impl Bench<'_> {
                         other_keys: *other_keys,
                         key_bytes,
                         value_bytes,
+                        quiet: seconds("quiet", *quiet)?,
                         limit: seconds("limit", *limit)?,
                     };
                     let instance = target.start()?;
@@ -334,7 +338,12 @@ impl Bench<'_> {
                         "kind": "incident", "variant": variant.name(), "victim_keys": victim_keys,
                         "other_keys": other_keys,
                     });
-                    self.add(target, round, format!("incident, {}", variant.name()), result, parameters)?;
+                    let case = format!(
+                        "incident, {}, {victim_keys} of {}",
+                        variant.name(),
+                        victim_keys + other_keys
+                    );
+                    self.add(target, round, case, result, parameters)?;
                 }
             }
             Command::Memory { fleet, keys, .. } => {

@@ -59,7 +59,7 @@ impl Target {
     pub(crate) fn start(&self) -> anyhow::Result<Instance> {
         match &self.source {
             Source::Running { address, pid } => {
-                Ok(Instance { address: *address, pid: *pid, child: None, start: None })
+                Ok(Instance { address: *address, admin: None, pid: *pid, child: None, start: None })
             }
             Source::Command(command) => {
                 let [rpc, metrics, heartbeat] = free_ports()?;
@@ -78,6 +78,7 @@ impl Target {
                     .with_context(|| format!("starting {command:?}"))?;
                 let mut instance = Instance {
                     address: (Ipv4Addr::LOCALHOST, rpc).into(),
+                    admin: Some((Ipv4Addr::LOCALHOST, metrics).into()),
                     pid: Some(child.id()),
                     child: Some(child),
                     start: None,
@@ -111,6 +112,8 @@ fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(crate) address: SocketAddr,
+    /// Its admin port, if it was started here.
+    pub(crate) admin: Option<SocketAddr>,
     pub(crate) pid: Option<u32>,
     child: Option<Child>,
     /// From the start of the process until it accepted.

@@ -103,6 +103,37 @@ fn an_open_loop_keeps_its_rate() {
 }
 
 #[test]
+fn an_incident_is_felt_seen_and_swept() {
+    let flags = "--client_active_ttl_sec=3 --client_suspicion_ttl_sec=1 --client_offline_grace_sec=0";
+    for (protocol, variants) in [("native", "alone,remount,new-client"), ("grpc", "alone")] {
+        let (text, lines) = bench(&[
+            "incident",
+            "--target",
+            &target("ours", flags),
+            "--protocol",
+            protocol,
+            "--variant",
+            variants,
+            "--victim-keys",
+            "3000",
+            "--quiet",
+            "1",
+            "--limit",
+            "60",
+        ]);
+        assert_eq!(lines.len(), variants.split(',').count(), "{text}");
+        for line in &lines {
+            assert_eq!(line["keys_visited"].as_f64(), Some(3000.0), "{line}");
+            assert_eq!(line["others_expired"].as_f64(), Some(0.0), "{line}");
+            assert_eq!(line["health_not_ok"].as_f64(), Some(0.0), "{line}");
+            let put = line["put_p99_ms"].as_f64().unwrap();
+            assert!(put > 0.0 && line["offboarding_work_ms"].as_f64().unwrap() > 0.0, "{line}");
+            assert_eq!(line["mount_took_s"].is_null(), line["variant"] == "alone", "{line}");
+        }
+    }
+}
+
+#[test]
 fn a_flood_with_a_heartbeat_port_and_memory_per_key() {
     let flags = "--heartbeat_rpc_port={heartbeat_port} --rpc_thread_num=1";
     let (_, lines) =

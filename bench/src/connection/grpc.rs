@@ -179,6 +179,10 @@ impl Grpc {
         Ok(call!(self.remove_all(v1::RemoveAllRequest { force: true, tenant_id: String::new() }))?.removed)
     }
 
+    pub(crate) fn health(&mut self) -> io::Result<Option<bool>> {
+        Ok(Some(call!(self.health_check(v1::HealthCheckRequest {}))?.ok))
+    }
+
     pub(crate) fn heartbeat_port(&mut self) -> io::Result<u16> {
         let answer = call!(self.get_heartbeat_rpc_port(v1::GetHeartbeatRpcPortRequest {}))?;
         u16::try_from(answer.heartbeat_rpc_port).map_err(io::Error::other)

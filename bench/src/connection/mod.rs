@@ -133,6 +133,8 @@ forward! {
     batch_put_end(put: Put<'_>, keys: &[Vec<u8>], tally: &mut Tally) -> ();
     /// How many keys were removed.
     remove_all() -> i64;
+    /// Whether HealthCheck says ok; `None` from a master that does not know the question.
+    health() -> Option<bool>;
     /// The master's heartbeat port, 0 for none.
     heartbeat_port() -> u16;
 }

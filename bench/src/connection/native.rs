@@ -240,6 +240,19 @@ impl Native {
         }
     }
 
+    pub(crate) fn health(&mut self) -> io::Result<Option<bool>> {
+        match self.rare(Method::HealthCheck, &Value::Void) {
+            Ok(Value::Expected(Ok(report))) => match *report {
+                Value::Struct(fields) => Ok(Some(fields.first() == Some(&Value::Bool(true)))),
+                other => Err(io::Error::other(format!("HealthCheck: {other:?}"))),
+            },
+            // Refused by the RPC layer: it is not registered there.
+            Err(error) if error.kind() == io::ErrorKind::Other => Ok(None),
+            Ok(other) => Err(io::Error::other(format!("HealthCheck: {other:?}"))),
+            Err(error) => Err(error),
+        }
+    }
+
     /// 0 also from a master that does not know the question.
     pub(crate) fn heartbeat_port(&mut self) -> io::Result<u16> {
         match self.rare(Method::GetHeartbeatRpcPort, &Value::Void) {
