@@ -27,6 +27,7 @@ pub struct ServingPermit {
     hold: AtomicU8,
     /// Whether there is a hold, for those who wait for its end.
     holding: watch::Sender<bool>,
+    since: AtomicU64,
     clock: Arc<dyn Clock>,
 }
 
@@ -42,6 +43,7 @@ impl ServingPermit {
         ServingPermit {
             until: AtomicU64::new(until),
             epoch: AtomicU64::new(0),
+            since: AtomicU64::new(0),
             hold: AtomicU8::new(OPEN),
             holding: watch::Sender::new(false),
             clock,
@@ -80,6 +82,9 @@ impl ServingPermit {
 
     /// Gives or extends the permit. The lease thread only.
     pub fn extend(&self, epoch: u64, until: Instant) {
+        if !self.held() {
+            self.since.store(self.clock.now().as_nanos(), Ordering::Release);
+        }
         self.epoch.store(epoch, Ordering::Release);
         self.until.store(until.as_nanos(), Ordering::Release);
     }
@@ -87,6 +92,11 @@ impl ServingPermit {
     /// Takes the permit away at once. The lease thread only.
     pub fn revoke(&self) {
         self.until.store(0, Ordering::Release);
+    }
+
+    /// Since when the permit has been held without a gap, or was held last.
+    pub fn since(&self) -> Instant {
+        Instant::from_nanos(self.since.load(Ordering::Acquire))
     }
 
     /// When the permit ends, as last written.
@@ -111,6 +121,7 @@ impl ServingPermit {
 
     /// Ends a hold and wakes those who wait for that, without waiting for them. The lease thread only.
     pub fn end_hold(&self) {
+        self.since.store(self.clock.now().as_nanos(), Ordering::Release);
         self.hold.store(OPEN, Ordering::Release);
         self.holding.send_replace(false);
     }
@@ -162,8 +173,12 @@ mod tests {
         assert_eq!(permit.epoch(), 7);
         clock.advance(Duration::from_secs(3));
         assert!(!permit.held());
+        assert_eq!(permit.since(), Instant::from_nanos(1));
         permit.extend(7, clock.now().saturating_add(Duration::from_secs(3)));
         assert!(permit.held());
+        clock.advance(Duration::from_secs(1));
+        permit.extend(7, clock.now().saturating_add(Duration::from_secs(3)));
+        assert_eq!(permit.since(), Instant::from_nanos(3_000_000_001), "an extension is no new beginning");
         permit.revoke();
         assert!(!permit.held());
         assert!(ServingPermit::standalone(clock).held());

@@ -328,7 +328,69 @@ pub struct CoreOptions {
     pub offboarding_queue_limit: u64,
     /// `client_offline_grace_sec`: no client goes Offline before this much of serving time has passed (design §5).
     pub offline_grace: Duration,
+    /// How far existence probes alone may carry a read lease beyond what the last Get or write gave. `None`: without
+    /// bound, as the C++ master; a key that is probed often enough is never evicted then.
+    pub exist_lease_bound: Option<Duration>,
+    /// `max_keys`: keys that the index takes at the most, 0 for any number.
+    pub max_keys: u64,
+    /// `max_metadata_bytes`: bytes of memory for them at the most, about, 0 for any number.
+    pub max_metadata_bytes: u64,
+    /// When and how much is evicted.
+    pub eviction: EvictionOptions,
+    /// `allocation_strategy`.
+    pub allocation_strategy: AllocationStrategy,
+    /// `memory_allocator`.
+    pub memory_allocator: MemoryAllocator,
 }
+
+/// The largest [`CoreOptions::exist_lease_bound`].
+pub const MAX_EXIST_LEASE_BOUND: Duration = Duration::from_secs(4 * 3600);
+
+/// When and how much is evicted (facts §3.7).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EvictionOptions {
+    /// `eviction_ratio`, 0 to 1: share of the evictable objects that a round evicts.
+    pub ratio: f64,
+    /// `eviction_high_watermark_ratio`, 0 to 1: used share of memory at which eviction begins.
+    pub high_watermark: f64,
+    /// `allow_evict_soft_pinned_objects`.
+    pub allow_soft_pinned: bool,
+}
+
+impl Default for EvictionOptions {
+    fn default() -> Self {
+        EvictionOptions { ratio: 0.05, high_watermark: 0.9, allow_soft_pinned: true }
+    }
+}
+
+/// How segments are chosen for a new object (facts §3.8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AllocationStrategy {
+    /// From a random start on.
+    #[default]
+    Random,
+    /// Of a sample, those with the largest free share first.
+    FreeRatioFirst,
+    /// Of a sample, those whose owner has the largest free share of its SSD first.
+    SsdFreeRatioFirst,
+    /// On the writer's host first, then host by host.
+    LocalFirst,
+}
+
+/// Whose rules about sizes and alignments hold (facts §3.9). The ranges are allocated the same way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MemoryAllocator {
+    /// None: any size up to that of the segment.
+    #[default]
+    Offset,
+    /// Segments in multiples of [`CACHELIB_SLAB`], values of at most [`CACHELIB_MAX_VALUE`].
+    Cachelib,
+}
+
+/// Bytes of a slab of cachelib: base and size of a segment are multiples of it.
+pub const CACHELIB_SLAB: u64 = 4 << 20;
+/// Bytes of the largest value that cachelib takes.
+pub const CACHELIB_MAX_VALUE: u64 = CACHELIB_SLAB - 16;
 
 impl Default for CoreOptions {
     fn default() -> Self {
@@ -346,6 +408,12 @@ impl Default for CoreOptions {
             offboarding_mode: OffboardingMode::default(),
             offboarding_queue_limit: 10_000,
             offline_grace: Duration::from_secs(40),
+            exist_lease_bound: None,
+            max_keys: 0,
+            max_metadata_bytes: 0,
+            eviction: EvictionOptions::default(),
+            allocation_strategy: AllocationStrategy::default(),
+            memory_allocator: MemoryAllocator::default(),
         }
     }
 }

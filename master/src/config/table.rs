@@ -77,8 +77,11 @@ pub static TABLE: &[Spec] = &[
     o(Objects, "max_kv_soft_pin_ttl", MILLIS, "86400000", "Longest soft pin that a writer may ask for."),
     o(Objects, "put_start_discard_timeout_sec", SECONDS, "30", "A put that has not ended after this may be replaced."),
     o(Objects, "put_start_release_timeout_sec", SECONDS, "600", "The memory of a discarded put is used again after this. Greater than put_start_discard_timeout_sec."),
-    o(Objects, "memory_allocator", Kind::Choice(&["offset", "cachelib"]), "offset", "Allocator of memory segments.").default_only(),
-    o(Objects, "allocation_strategy", Kind::Choice(&["random", "free_ratio_first", "ssd_free_ratio_first", "local_first", "cxl"]), "random", "How segments are chosen for a new object.").default_only(),
+    o(Objects, "exist_lease_bound_ms", Kind::Duration { unit: Unit::Millis, min: 0 }, "0", "How far ExistKey alone may carry a read lease beyond what the last Get or write gave, at most 4 h. 0: without bound, as the C++ master; a key that is probed often enough is then never evicted."),
+    o(Objects, "max_keys", COUNT, "0", "Keys that the index takes at the most, within 2 %; further puts are answered KEYS_ULTRA_LIMIT, and eviction is asked for. 0: any number."),
+    o(Objects, "max_metadata_bytes", SIZE, "0", "The same in bytes of memory for the index, about: see the metric mooncake_master_metadata_bytes. 0: any number."),
+    o(Objects, "memory_allocator", Kind::Choice(&["offset", "cachelib"]), "offset", "Whose rules hold for memory segments. cachelib: base and size of a segment in multiples of 4 MiB, values of at most 4 MiB - 16 bytes."),
+    o(Objects, "allocation_strategy", Kind::Choice(&["random", "free_ratio_first", "ssd_free_ratio_first", "local_first", "cxl"]), "random", "How segments are chosen for a new object, after those that its writer prefers: from a random one on, the freest of a sample, the one of a sample whose owner's SSD is the freest, or the writer's host first. This version has no cxl."),
     // Liveness
     o(Liveness, "client_active_ttl_sec", SECONDS_POSITIVE, "10", "Silence after which a client is suspected and what it owns is not served."),
     o(Liveness, "client_suspicion_ttl_sec", SECONDS_POSITIVE, "20", "Further silence after which it is offline and what it owns is dropped. Unset: the active TTL if that one is set, else 20."),
@@ -111,9 +114,9 @@ pub static TABLE: &[Spec] = &[
     o(Logging, "log_level", TEXT, "info", "error, warn, info, debug or trace, or a filter such as `info,mooncake_master::ha=debug`. Unset: from minloglevel and v.").env("MOONCAKE_LOG"),
     o(Logging, "log_format", Kind::Choice(&["text", "json"]), "text", "One line of text or one JSON object for each event, on stderr."),
     // Eviction
-    o(Eviction, "eviction_ratio", RATIO, "0.05", "Share of objects that one round of eviction removes.").default_only(),
-    o(Eviction, "eviction_high_watermark_ratio", RATIO, "0.90", "Used share of memory at which eviction begins.").default_only(),
-    o(Eviction, "allow_evict_soft_pinned_objects", BOOL, "true", "Evict soft-pinned objects when nothing else is left.").default_only(),
+    o(Eviction, "eviction_ratio", RATIO, "0.05", "Share of the evictable objects that one round of eviction removes. 0: none for a put that finds no room."),
+    o(Eviction, "eviction_high_watermark_ratio", RATIO, "0.90", "Used share of memory above which eviction begins. 1: only when a put finds no room."),
+    o(Eviction, "allow_evict_soft_pinned_objects", BOOL, "true", "Evict soft-pinned objects when too little else is left."),
     o(Eviction, "nof_eviction_ratio", RATIO, "0.05", "The same for the NoF pool.").default_only(),
     o(Eviction, "nof_eviction_high_watermark_ratio", RATIO, "0.90", "The same for the NoF pool.").default_only(),
     // Snapshots

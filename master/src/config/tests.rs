@@ -152,7 +152,8 @@ fn samples(spec: &Spec) -> Option<[String; 2]> {
             let mut others = words.iter().filter(|w| **w != spec.default).map(|w| (*w).to_owned());
             [others.next()?, spec.default.to_owned()]
         }
-        (_, Kind::Number { .. } | Kind::Signed) => return None,
+        (_, Kind::Number { .. }) => ["0.33".to_owned(), "0.5".to_owned()],
+        (_, Kind::Signed) => return None,
     })
 }
 
@@ -234,14 +235,13 @@ fn what_is_not_in_this_version_stops_the_start() {
             Machine::default().load(&[&format!("--{name}={}", spec.default)]).is_ok(),
             "{name} at its default"
         );
-        let other = match spec.kind {
-            Kind::Number { .. } => "0.33".to_owned(),
-            _ => samples(spec).expect("a sample").into_iter().find(|s| s != spec.default).expect("another"),
-        };
+        let other =
+            samples(spec).expect("a sample").into_iter().find(|s| s != spec.default).expect("another");
         let errors = fail(&[&format!("--{name}={other}")]);
         assert_eq!(errors.len(), 1);
         assert!(errors[0].contains("is not in this version") && errors[0].contains(name), "{}", errors[0]);
     }
+    assert!(fail(&["--allocation_strategy=cxl"])[0].contains("is not in this version"));
     // What only shapes such a feature does not: the feature itself is off.
     let loaded = Machine::default().run(&["--snapshot_interval_seconds=60", "--log_dir=/var/log", "--v=1"]);
     assert_eq!(loaded.warnings.len(), 2);

@@ -1,5 +1,7 @@
 //! The typed configuration and the rules that options must keep among each other.
 
+mod store;
+
 use super::{
     Surroundings,
     errors::{ConfigError, Source},
@@ -8,7 +10,7 @@ use super::{
 };
 use crate::{
     rpc::native::generation::{Generation, NAMES},
-    types::{CoreOptions, OffboardingMode},
+    types::{CoreOptions, MAX_EXIST_LEASE_BOUND},
 };
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
@@ -173,6 +175,10 @@ impl Resolved {
         if let Value::Count(n) = self.value(name) { *n } else { unreachable!("{name} is a count") }
     }
 
+    fn number(&self, name: &str) -> f64 {
+        if let Value::Number(n) = self.value(name) { *n } else { unreachable!("{name} is a number") }
+    }
+
     fn port(&self, name: &str) -> u16 {
         // The table bounds every port.
         self.count(name) as u16
@@ -184,10 +190,6 @@ impl Resolved {
 
     fn address(&self, name: &str) -> IpAddr {
         if let Value::Address(ip) = self.value(name) { *ip } else { unreachable!("{name} is an address") }
-    }
-
-    fn number(&self, name: &str) -> f64 {
-        if let Value::Number(n) = self.value(name) { *n } else { unreachable!("{name} is a number") }
     }
 
     fn time(&self, name: &str) -> Duration {
@@ -240,7 +242,7 @@ pub(super) fn build(r: &mut Resolved, layers: &mut Layers, surroundings: &Surrou
             enable_disk_eviction: r.flag("enable_disk_eviction"),
             quota_bytes: r.count("quota_bytes"),
         },
-        core: core_options(r),
+        core: store::core_options(r),
         log: LogConfig {
             filter,
             format: if r.text("log_format") == "json" { LogFormat::Json } else { LogFormat::Text },
@@ -365,30 +367,6 @@ fn with_port(given: &str, port: u16) -> Option<String> {
     is_name.then(|| format!("{host}:{own_port}"))
 }
 
-fn core_options(r: &Resolved) -> CoreOptions {
-    let (active, suspicion) = (r.time("client_active_ttl_sec"), r.time("client_suspicion_ttl_sec"));
-    let (lease, discard) = (r.time("default_kv_lease_ttl"), r.time("put_start_discard_timeout_sec"));
-    CoreOptions {
-        read_lease_ttl: lease,
-        soft_pin_ttl: r.time("default_kv_soft_pin_ttl"),
-        max_soft_pin_ttl: r.time("max_kv_soft_pin_ttl"),
-        put_start_discard_timeout: discard,
-        put_start_release_timeout: r.time("put_start_release_timeout_sec"),
-        client_active_ttl: active,
-        client_suspicion_ttl: suspicion,
-        mass_silence_ratio: r.number("client_mass_silence_ratio"),
-        mass_silence_min: r.count("client_mass_silence_min"),
-        // Of this master's own settings; a promotion takes the larger of this and what the Lease says of the old one.
-        remount_hold: lease.max(discard),
-        offboarding_mode: match r.text("offboarding_mode") {
-            "sync" => OffboardingMode::Sync,
-            _ => OffboardingMode::Async,
-        },
-        offboarding_queue_limit: r.count("offboarding_queue_limit"),
-        offline_grace: r.time("client_offline_grace_sec"),
-    }
-}
-
 fn ha(r: &Resolved, errors: &mut Vec<ConfigError>) -> HaConfig {
     if r.text("ha_backend_type") != "k8s" {
         errors.push(ConfigError::NotInThisVersion {
@@ -474,6 +452,14 @@ fn check_ports(r: &Resolved, errors: &mut Vec<ConfigError>) {
 }
 
 fn check_rules(r: &Resolved, errors: &mut Vec<ConfigError>) {
+    if r.text("allocation_strategy") == "cxl" {
+        errors.push(ConfigError::NotInThisVersion {
+            option: "allocation_strategy",
+            from: r.source("allocation_strategy"),
+            value: "cxl".to_owned(),
+            accepted: "random, free_ratio_first, ssd_free_ratio_first, local_first".to_owned(),
+        });
+    }
     let mut must = |holds: bool, rule: &str, options: &[&str]| {
         if !holds {
             let shown: Vec<String> = options.iter().map(|name| r.show(name)).collect();
@@ -488,6 +474,8 @@ fn check_rules(r: &Resolved, errors: &mut Vec<ConfigError>) {
         &format!("{default_pin} <= {max_pin}"),
         &[default_pin, max_pin],
     );
+    let bound = "exist_lease_bound_ms";
+    must(r.time(bound) <= MAX_EXIST_LEASE_BOUND, "at most 4 h", &[bound]);
     let (budget, frame) = ("rpc_byte_budget", "max_frame_bytes");
     must(r.count(budget) / 4 * 3 >= r.count(frame), &format!("{budget} >= 4/3 of {frame}"), &[budget, frame]);
     let (duration, deadline, retry) =

@@ -1,6 +1,6 @@
 //! What only the core can count.
 
-use super::{Core, liveness::LivenessState, offboarding::OffboardingStats};
+use super::{Core, eviction::Obstacle, liveness::LivenessState, offboarding::OffboardingStats, store::Queue};
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
@@ -24,6 +24,13 @@ pub(crate) struct Counters {
     pub(crate) stalls: AtomicU64,
     pub(crate) mass_silence_held: AtomicU64,
     pub(crate) offboarded_replicas: AtomicU64,
+    pub(crate) ceiling_refusals: AtomicU64,
+    pub(crate) evictions_attempted: AtomicU64,
+    pub(crate) evictions_successful: AtomicU64,
+    pub(crate) evicted_keys: AtomicU64,
+    pub(crate) evicted_bytes: AtomicU64,
+    /// By [`Obstacle`].
+    pub(crate) evictions_without_effect: [AtomicU64; Obstacle::ALL.len()],
 }
 
 /// Bytes of all segments of one name.
@@ -100,6 +107,28 @@ pub struct CoreStats {
     pub puts_discarded: u64,
     /// Ranges set aside that were released again (`master_put_start_release_cnt`).
     pub ranges_released: u64,
+    /// Bytes of memory that the objects take, about.
+    pub metadata_bytes: u64,
+    /// `max_keys`, 0 for none.
+    pub max_keys: u64,
+    /// `max_metadata_bytes`, 0 for none.
+    pub max_metadata_bytes: u64,
+    /// Starts that one of these two has refused.
+    pub ceiling_refusals: u64,
+    /// Objects with a soft pin (`master_soft_pin_key_count`).
+    pub soft_pinned_keys: u64,
+    /// Finished objects without a hard pin: what may be evicted as soon as nobody has a lease on it.
+    pub evictable_keys: u64,
+    /// Rounds of eviction (`master_attempted_evictions_total`).
+    pub evictions_attempted: u64,
+    /// Those that evicted something (`master_successful_evictions_total`).
+    pub evictions_successful: u64,
+    /// Objects that were evicted (`master_evicted_key_count`).
+    pub evicted_keys: u64,
+    /// Bytes of their values, all replicas (`master_evicted_size_bytes`).
+    pub evicted_bytes: u64,
+    /// Rounds that evicted nothing, by what was in the way, in the order of [`Obstacle::ALL`].
+    pub evictions_without_effect: [u64; Obstacle::ALL.len()],
 }
 
 impl Core {
@@ -121,6 +150,19 @@ impl Core {
             partial_allocations: read(&self.counters.partial_allocations),
             puts_discarded: read(&self.counters.puts_discarded),
             ranges_released: read(&self.counters.ranges_released),
+            metadata_bytes: self.store.bytes(),
+            max_keys: self.options.max_keys,
+            max_metadata_bytes: self.options.max_metadata_bytes,
+            ceiling_refusals: read(&self.counters.ceiling_refusals),
+            soft_pinned_keys: self.store.queued(Queue::Expiry),
+            evictable_keys: self.store.queued(Queue::Plain) + self.store.queued(Queue::Pinned),
+            evictions_attempted: read(&self.counters.evictions_attempted),
+            evictions_successful: read(&self.counters.evictions_successful),
+            evicted_keys: read(&self.counters.evicted_keys),
+            evicted_bytes: read(&self.counters.evicted_bytes),
+            evictions_without_effect: std::array::from_fn(|at| {
+                read(&self.counters.evictions_without_effect[at])
+            }),
             ..CoreStats::default()
         };
         for (name, segments) in self.placement.load().by_name() {

@@ -10,6 +10,7 @@
 mod background;
 mod counters;
 mod eligibility;
+mod eviction;
 mod listing;
 mod liveness;
 mod mounts;
@@ -21,6 +22,7 @@ mod store;
 mod tests;
 
 pub use counters::{ClientCounts, CoreStats, SegmentStats};
+pub use eviction::Obstacle;
 pub use listing::{ClientInfo, ClientList, OffboardingInfo};
 pub use liveness::Listener;
 pub use offboarding::{OFFBOARDING_BUCKETS_MS, OffboardingStats};
@@ -47,6 +49,7 @@ pub struct Core {
     offboarding: offboarding::Offboarding,
     executor: Box<dyn offboarding::OffboardingExecutor>,
     background: background::Background,
+    pressure: eviction::Pressure,
     counters: counters::Counters,
     faults: Arc<Faults>,
 }
@@ -67,16 +70,17 @@ impl Core {
         Core {
             offboarding: offboarding::Offboarding::new(options.offboarding_queue_limit),
             executor: offboarding::executor(options.offboarding_mode),
+            store: store::Store::new(seed, options.max_keys, options.max_metadata_bytes),
             options,
             faults: Faults::new(clock.clone()),
             clock,
             permit,
-            store: store::Store::new(seed),
             clients: liveness::Clients::new(),
             registry: Mutex::default(),
             placement: ArcSwap::default(),
             monitor: liveness::Monitor::default(),
             background: background::Background::default(),
+            pressure: eviction::Pressure::default(),
             counters: counters::Counters::default(),
         }
     }

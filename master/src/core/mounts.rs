@@ -9,16 +9,18 @@ use super::{
 use crate::{
     clock::Instant,
     error::ErrorCode,
-    types::{ClientId, ClientStatus, SegmentId, SegmentSpec, SegmentStatus},
+    types::{CACHELIB_SLAB, ClientId, ClientStatus, MemoryAllocator, SegmentId, SegmentSpec, SegmentStatus},
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Whether a description is one of memory that exists.
-fn is_valid(spec: &SegmentSpec) -> bool {
+/// Whether a description is one of memory that exists, and that the allocator takes.
+fn is_valid(spec: &SegmentSpec, allocator: MemoryAllocator) -> bool {
     spec.base != 0
         && spec.size != 0
         && spec.size <= MAX_CAPACITY
         && spec.base.checked_add(spec.size).is_some()
+        && (allocator == MemoryAllocator::Offset
+            || spec.base.is_multiple_of(CACHELIB_SLAB) && spec.size.is_multiple_of(CACHELIB_SLAB))
 }
 
 impl Core {
@@ -27,11 +29,11 @@ impl Core {
     /// client remount-ready.
     ///
     /// # Errors
-    /// `InvalidParams`: base or size is 0, the end is beyond the address space, a name is over 1024 bytes, or another segment is mounted under
-    /// that id. `UnavailableInCurrentStatus` (try again): the segment, or an earlier incarnation of the client, is
-    /// still being taken out.
+    /// `InvalidParams`: base or size is 0 or (with cachelib) no multiple of a slab, the end is beyond the address space,
+    /// a name is over 1024 bytes, or another segment is mounted under that id. `UnavailableInCurrentStatus` (try again):
+    /// the segment, or an earlier incarnation of the client, is still being taken out.
     pub fn mount_segment(&self, client: ClientId, segment: SegmentSpec) -> Result<(), ErrorCode> {
-        if !is_valid(&segment) || !is_short(&segment) {
+        if !is_valid(&segment, self.options.memory_allocator) || !is_short(&segment) {
             return Err(ErrorCode::InvalidParams);
         }
         let mut registry = self.registry.lock();
@@ -74,7 +76,7 @@ impl Core {
                 Known::Same => {}
                 Known::No => match new.get(&segment.id) {
                     Some(first) if *first != segment => return Err(ErrorCode::InvalidParams),
-                    None if is_valid(&segment) => {
+                    None if is_valid(&segment, self.options.memory_allocator) => {
                         new.insert(segment.id, segment);
                     }
                     _ => {}

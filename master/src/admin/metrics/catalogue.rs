@@ -165,6 +165,43 @@ const FIXED: &[(&str, MetricKind, &[&str], &str)] = &[
         &[],
         "Puts that got fewer replicas than they asked for.",
     ),
+    (
+        "mooncake_master_metadata_bytes",
+        Gauge,
+        &[],
+        "Bytes of memory that the objects of the index take, about.",
+    ),
+    ("mooncake_master_max_keys", Gauge, &[], "The option max_keys; 0: no limit."),
+    ("mooncake_master_max_metadata_bytes", Gauge, &[], "The option max_metadata_bytes; 0: no limit."),
+    (
+        "mooncake_master_ceiling_refusals_total",
+        Counter,
+        &[],
+        "Puts that were refused because max_keys or max_metadata_bytes was reached.",
+    ),
+    ("master_soft_pin_key_count", Gauge, &[], "Objects with a soft pin."),
+    // Eviction
+    (
+        "mooncake_master_evictable_key_count",
+        Gauge,
+        &[],
+        "Finished objects without a hard pin: what may be evicted once nobody has a read lease on it.",
+    ),
+    ("master_attempted_evictions_total", Counter, &[], "Rounds of eviction."),
+    ("master_successful_evictions_total", Counter, &[], "Rounds that evicted something."),
+    ("master_evicted_key_count", Counter, &[], "Objects that were evicted."),
+    ("master_evicted_size_bytes", Counter, &[], "Bytes of their values, all replicas."),
+    ("master_attempted_evictions_mem", Counter, &[], "The same for replicas in memory."),
+    ("master_successful_evictions_mem", Counter, &[], "The same for replicas in memory."),
+    ("master_evicted_key_count_mem", Counter, &[], "The same for replicas in memory."),
+    ("master_evicted_size_bytes_mem", Counter, &[], "The same for replicas in memory."),
+    (
+        "mooncake_master_evictions_without_effect_total",
+        Counter,
+        &["reason"],
+        "Rounds that evicted nothing, by what was in the way: in_use (read leases, groups, suspected clients), \
+         soft_pinned, hard_pinned, unfinished (or set aside), too_large (a value that no segment can ever hold).",
+    ),
     // Clients
     ("master_active_clients", Gauge, &[], "Clients that have remounted and are not offline."),
     ("master_client_liveness_active_clients", Gauge, &[], "Clients in state Active."),

@@ -1,7 +1,7 @@
 //! The figures of the core.
 
 use super::families::Families;
-use crate::core::{CoreStats, OFFBOARDING_BUCKETS_MS};
+use crate::core::{CoreStats, OFFBOARDING_BUCKETS_MS, Obstacle};
 use std::{borrow::Cow, collections::BTreeMap};
 
 pub(super) fn collect(stats: &CoreStats, families: &mut Families) {
@@ -17,6 +17,21 @@ pub(super) fn collect(stats: &CoreStats, families: &mut Families) {
         ("master_put_start_release_cnt", stats.ranges_released),
         ("master_put_start_alloc_failures_total", stats.alloc_failures),
         ("master_put_start_partial_allocations_total", stats.partial_allocations),
+        ("mooncake_master_metadata_bytes", stats.metadata_bytes),
+        ("mooncake_master_max_keys", stats.max_keys),
+        ("mooncake_master_max_metadata_bytes", stats.max_metadata_bytes),
+        ("mooncake_master_ceiling_refusals_total", stats.ceiling_refusals),
+        ("master_soft_pin_key_count", stats.soft_pinned_keys),
+        ("mooncake_master_evictable_key_count", stats.evictable_keys),
+        ("master_attempted_evictions_total", stats.evictions_attempted),
+        ("master_successful_evictions_total", stats.evictions_successful),
+        ("master_evicted_key_count", stats.evicted_keys),
+        ("master_evicted_size_bytes", stats.evicted_bytes),
+        // Every replica that is evicted in this version lies in memory.
+        ("master_attempted_evictions_mem", stats.evictions_attempted),
+        ("master_successful_evictions_mem", stats.evictions_successful),
+        ("master_evicted_key_count_mem", stats.evicted_keys),
+        ("master_evicted_size_bytes_mem", stats.evicted_bytes),
         ("master_active_clients", stats.ready_clients),
         ("master_client_liveness_active_clients", stats.active_clients),
         ("master_client_liveness_suspected_clients", stats.suspected_clients),
@@ -38,6 +53,10 @@ pub(super) fn collect(stats: &CoreStats, families: &mut Families) {
     }
     let work = stats.offboarding.work_nanos as f64 / 1e9;
     families.number("mooncake_master_offboarding_work_seconds_total", &[], work);
+    for (obstacle, rounds) in Obstacle::ALL.iter().zip(stats.evictions_without_effect) {
+        let labels = [("reason", obstacle.name())];
+        families.number("mooncake_master_evictions_without_effect_total", &labels, rounds as f64);
+    }
     let bounds = OFFBOARDING_BUCKETS_MS.iter().map(|ms| *ms as f64);
     let jobs = &stats.offboarding;
     families.histogram(

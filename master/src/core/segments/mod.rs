@@ -4,7 +4,7 @@ mod placement;
 mod ranges;
 mod registry;
 
-pub(crate) use placement::{Placement, Wanted};
+pub(crate) use placement::{MAX_REPLICAS, Placed, Placement, Wanted};
 pub(crate) use ranges::{MAX_CAPACITY, NO_RANGE, RangeIndex};
 pub(crate) use registry::{Known, Registry};
 
@@ -46,6 +46,8 @@ pub(crate) struct Segment {
     aside: AtomicU64,
     /// Ranges that replicas hold.
     keys: AtomicU64,
+    /// Bytes that eviction can never free.
+    hard_pinned: AtomicU64,
     /// When the first range that is set aside falls due, nanoseconds; `u64::MAX` with none.
     aside_due: AtomicU64,
     /// Held for O(1), or for [`RANGES_PER_HOLD`] ranges by the background. The innermost lock of all.
@@ -77,6 +79,7 @@ impl Segment {
             allocated: AtomicU64::new(0),
             aside: AtomicU64::new(0),
             keys: AtomicU64::new(0),
+            hard_pinned: AtomicU64::new(0),
             aside_due: AtomicU64::new(u64::MAX),
             space: Mutex::new(Space { ranges, aside: BinaryHeap::new(), closed: false }),
         }
@@ -113,6 +116,11 @@ impl Segment {
         self.keys.load(Ordering::Relaxed)
     }
 
+    /// Bytes of replicas with a hard pin.
+    pub(crate) fn hard_pinned(&self) -> u64 {
+        self.hard_pinned.load(Ordering::Relaxed)
+    }
+
     /// Whether it is worth asking for `size` bytes: no means that nothing free is that large.
     pub(crate) fn may_fit(&self, size: u64) -> bool {
         size <= self.fit_limit.load(Ordering::Relaxed)
@@ -120,7 +128,7 @@ impl Segment {
 
     /// Takes `size` bytes for the key with that hash: range and address. The caller holds the key's shard for
     /// writing until the key says so too; the offboarding walk relies on it.
-    pub(crate) fn allocate(&self, size: u64, hash: u64) -> Option<(RangeIndex, u64)> {
+    pub(crate) fn allocate(&self, size: u64, hash: u64, hard_pinned: bool) -> Option<(RangeIndex, u64)> {
         if !self.may_fit(size) {
             return None;
         }
@@ -131,30 +139,41 @@ impl Segment {
         let (range, start) = space.ranges.allocate(size, hash)?;
         self.allocated.fetch_add(size, Ordering::Relaxed);
         self.keys.fetch_add(1, Ordering::Relaxed);
+        if hard_pinned {
+            self.hard_pinned.fetch_add(size, Ordering::Relaxed);
+        }
         self.fit_limit.store(space.ranges.fit_limit(), Ordering::Relaxed);
         Some((range, self.spec.base + start))
     }
 
     /// Gives a range back; it can be allocated again at once.
-    pub(crate) fn release(&self, range: RangeIndex) {
+    pub(crate) fn release(&self, range: RangeIndex, hard_pinned: bool) {
         let mut space = self.space.lock();
         let size = space.ranges.release(range);
         let garbage = space.ranges.take_garbage();
         self.allocated.fetch_sub(size, Ordering::Relaxed);
         self.keys.fetch_sub(1, Ordering::Relaxed);
+        self.unpin(size, hard_pinned);
         self.fit_limit.store(space.ranges.fit_limit(), Ordering::Relaxed);
         drop(space);
         drop(garbage);
     }
 
     /// Keeps a range out of use until `due`: its writer may still be writing into it.
-    pub(crate) fn set_aside(&self, range: RangeIndex, due: Instant) {
+    pub(crate) fn set_aside(&self, range: RangeIndex, hard_pinned: bool, due: Instant) {
         let mut space = self.space.lock();
         let size = space.ranges.set_aside(range);
+        self.unpin(size, hard_pinned);
         space.aside.push(Reverse((due, range)));
         self.aside.fetch_add(size, Ordering::Relaxed);
         self.keys.fetch_sub(1, Ordering::Relaxed);
         self.note_due(&space);
+    }
+
+    fn unpin(&self, size: u64, hard_pinned: bool) {
+        if hard_pinned {
+            self.hard_pinned.fetch_sub(size, Ordering::Relaxed);
+        }
     }
 
     fn note_due(&self, space: &Space) {

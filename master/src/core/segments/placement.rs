@@ -1,21 +1,31 @@
-//! Where a new value goes: an immutable picture of the mounted segments, and the strategy `random` over it.
+//! Where a new value goes: an immutable picture of the mounted segments, and the strategies over it (facts §3.8).
 
 use super::{RangeIndex, Segment};
-use crate::{clock::Instant, core::eligibility::ServingEligibility, types::ReplicateConfig};
+use crate::{
+    clock::Instant,
+    core::eligibility::ServingEligibility,
+    types::{AllocationStrategy, ClientId, ReplicateConfig},
+};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use std::sync::Arc;
+use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 /// Names whose allocator was really asked before a search gives up (facts §3.8). Names that cannot serve or are
 /// visibly full cost one load and do not count.
 const MAX_NAMES_TRIED: usize = 100;
+
+/// Names that `free_ratio_first` compares for each replica that is still to be placed.
+const SAMPLE: usize = 6;
 
 /// All segments that are mounted and not unmounting, by name. Never changed: a mount publishes a new one.
 #[derive(Debug, Default)]
 pub(crate) struct Placement {
     names: Vec<NamedSegments>,
     by_name: HashMap<Arc<[u8]>, usize>,
-    by_host: HashMap<Arc<[u8]>, Vec<usize>>,
+    /// In the order in which `local_first` goes through the hosts.
+    by_host: BTreeMap<Arc<[u8]>, Vec<usize>>,
+    /// The host of a writer that does not name it itself: that of its segments.
+    host_of: HashMap<ClientId, Arc<[u8]>>,
 }
 
 #[derive(Debug)]
@@ -27,11 +37,16 @@ struct NamedSegments {
 /// What a writer wants to have placed.
 #[derive(Debug)]
 pub(crate) struct Wanted<'a> {
+    /// The writer.
+    pub(crate) client: ClientId,
     /// Bytes of each replica.
     pub(crate) size: u64,
     /// Hash of the key.
     pub(crate) hash: u64,
     pub(crate) config: &'a ReplicateConfig<'a>,
+    pub(crate) strategy: AllocationStrategy,
+    /// It will never be evicted.
+    pub(crate) hard_pinned: bool,
     pub(crate) now: Instant,
     /// Where the scan starts.
     pub(crate) random: u64,
@@ -56,7 +71,7 @@ struct Search<'a, 'c> {
 
 /// Replicas of one object at the most. Nobody keeps more copies of a cache entry, and each one is looked for under the
 /// lock of the key's shard.
-const MAX_REPLICAS: usize = 64;
+pub(crate) const MAX_REPLICAS: usize = 64;
 
 impl Placement {
     pub(crate) fn new<'s>(segments: impl Iterator<Item = &'s Arc<Segment>>) -> Placement {
@@ -73,6 +88,7 @@ impl Placement {
                 if names.last() != Some(&at) {
                     names.push(at);
                 }
+                placement.host_of.entry(segment.owner().id()).or_insert_with(|| spec.host_id.clone());
             }
         }
         placement
@@ -88,8 +104,8 @@ impl Placement {
         self.names.iter().map(|named| (&named.name, named.segments.as_slice()))
     }
 
-    /// Places up to `replica_num` replicas on segments of distinct names, best effort: preferred segments in
-    /// their order, then (if asked for) segments on the writer's host, then all from a random start.
+    /// Places up to `replica_num` replicas on segments of distinct names, best effort: preferred segments in their
+    /// order, then as the strategy says, then all from a random start.
     pub(crate) fn place(&self, wanted: &Wanted<'_>) -> SmallVec<[Placed; 1]> {
         let config = wanted.config;
         let count =
@@ -100,30 +116,56 @@ impl Placement {
         }
         if config.preferred_segment.is_empty() {
             for name in &config.preferred_segments {
-                if search.done() {
-                    break;
-                }
                 self.try_name(&mut search, self.by_name.get(*name).copied());
             }
         } else {
             self.try_name(&mut search, self.by_name.get(config.preferred_segment).copied());
         }
-        if config.prefer_alloc_in_same_node
-            && config.replica_num == 1
-            && let Some(local) = self.by_host.get(config.host_id)
-        {
-            for at in rotated(local.len(), wanted.hash) {
-                self.try_name(&mut search, Some(local[at]));
-            }
+        let near = config.prefer_alloc_in_same_node && config.replica_num == 1;
+        match wanted.strategy {
+            _ if near => self.try_hosts(&mut search),
+            AllocationStrategy::LocalFirst => self.try_hosts(&mut search),
+            AllocationStrategy::FreeRatioFirst => self.try_sample(&mut search),
+            // No client of this version reports its SSD, and unknown ones are all alike.
+            AllocationStrategy::SsdFreeRatioFirst | AllocationStrategy::Random => {}
         }
-        search.tried = 0;
-        for at in rotated(self.names.len(), wanted.random) {
+        self.try_all(&mut search, rotated(self.names.len(), wanted.random));
+        search.placed
+    }
+
+    /// The writer's host first, then the others in their order, each from a point that the key chooses.
+    fn try_hosts(&self, search: &mut Search<'_, '_>) {
+        let wanted = search.wanted;
+        let own = Some(wanted.config.host_id).filter(|host| !host.is_empty());
+        let own = own.or_else(|| self.host_of.get(&wanted.client).map(|host| &**host)).unwrap_or_default();
+        let from = self.by_host.range::<[u8], _>((Bound::Included(own), Bound::Unbounded));
+        let before = self.by_host.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(own)));
+        for (_, names) in from.chain(before) {
             if search.done() {
                 break;
             }
-            self.try_name(&mut search, Some(at));
+            self.try_all(search, rotated(names.len(), wanted.hash).map(|at| names[at]));
         }
-        search.placed
+    }
+
+    /// The freest of a few names that follow one another.
+    fn try_sample(&self, search: &mut Search<'_, '_>) {
+        let sample = SAMPLE * (search.count - search.placed.len());
+        let names = rotated(self.names.len(), search.wanted.random).take(sample);
+        let mut names: SmallVec<[(f64, usize); SAMPLE]> =
+            names.map(|at| (self.names[at].free_ratio(), at)).collect();
+        names.sort_by(|a, b| b.0.total_cmp(&a.0));
+        self.try_all(search, names.into_iter().map(|(_, at)| at));
+    }
+
+    fn try_all(&self, search: &mut Search<'_, '_>, names: impl Iterator<Item = usize>) {
+        search.tried = 0;
+        for at in names {
+            if search.done() {
+                break;
+            }
+            self.try_name(search, Some(at));
+        }
     }
 
     fn try_name(&self, search: &mut Search<'_, '_>, at: Option<usize>) {
@@ -140,13 +182,23 @@ impl Placement {
                 continue;
             }
             asked |= segment.may_fit(wanted.size);
-            if let Some((range, address)) = segment.allocate(wanted.size, wanted.hash) {
+            if let Some((range, address)) = segment.allocate(wanted.size, wanted.hash, wanted.hard_pinned) {
                 search.used.push(at);
                 search.placed.push(Placed { segment: segment.clone(), range, address });
                 break;
             }
         }
         search.tried += usize::from(asked);
+    }
+}
+
+impl NamedSegments {
+    fn free_ratio(&self) -> f64 {
+        let sums = self.segments.iter().fold((0, 0), |(free, all), segment| {
+            let size = segment.spec().size;
+            (free + size - segment.usage().0.min(size), all + size)
+        });
+        sums.0 as f64 / (sums.1.max(1)) as f64
     }
 }
 

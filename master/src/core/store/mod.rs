@@ -1,24 +1,35 @@
 //! The objects, in 1024 shards.
 
+mod aging;
+mod ceiling;
+mod evict;
+mod group;
+mod lease;
 mod object;
 mod put;
 mod read;
 mod remove;
 mod shard;
+mod superseded;
 mod sweep;
 mod upsert;
 mod walk;
 
-pub(crate) use object::{NewObject, Object, PendingPin, Replica};
+pub(crate) use aging::Queue;
+pub(crate) use evict::{Doomed, Evicted};
+pub(crate) use object::{NewObject, Object, PendingPin, Replica, bytes_of};
 pub use shard::ShardHold;
 pub(crate) use shard::{ShardRead, ShardWrite};
 
 use super::SHARDS;
 use crate::{
+    clock::Instant,
     core::spin::try_for_moments,
     types::{Attempt, OpError},
 };
+use ceiling::Ceiling;
 use foldhash::quality::FixedState;
+use group::Groups;
 use shard::Shard;
 use std::{
     fmt,
@@ -32,6 +43,8 @@ pub(crate) const KEYS_PER_HOLD: usize = 64;
 pub(crate) struct Store {
     shards: Box<[Shard]>,
     hash: FixedState,
+    groups: Groups,
+    ceiling: Ceiling,
 }
 
 impl fmt::Debug for Store {
@@ -41,11 +54,14 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// An empty store. The seed should be random: clients choose the keys.
-    pub(crate) fn new(seed: u64) -> Store {
+    /// An empty store for so many keys and so many bytes about them, 0 for any number. The seed should be random:
+    /// clients choose the keys.
+    pub(crate) fn new(seed: u64, max_keys: u64, max_bytes: u64) -> Store {
         Store {
             shards: (0..SHARDS).map(|index| Shard::new(index, seed)).collect(),
             hash: FixedState::with_seed(seed),
+            groups: Groups::default(),
+            ceiling: Ceiling::new(max_keys, max_bytes),
         }
     }
 
@@ -59,6 +75,19 @@ impl Store {
     /// The shard of a key with that hash. Other bits than those that the tables inside the shards use most.
     pub(crate) fn shard_of(hash: u64) -> u16 {
         (hash >> 40) as u16 & (SHARDS - 1)
+    }
+
+    pub(crate) fn ceiling(&self) -> &Ceiling {
+        &self.ceiling
+    }
+
+    /// Bytes that the objects take, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.shards.iter().map(Shard::bytes).sum()
+    }
+
+    pub(crate) fn groups(&self) -> &Groups {
+        &self.groups
     }
 
     pub(crate) fn shard(&self, index: u16) -> &Shard {
@@ -80,12 +109,12 @@ impl Store {
     }
 
     pub(crate) fn write_shard(&self, shard: u16) -> Attempt<ShardWrite<'_>> {
-        try_for_moments(|| self.shard(shard).try_write(&self.hash)).ok_or(OpError::Busy { shard })
+        try_for_moments(|| self.shard(shard).try_write(self)).ok_or(OpError::Busy { shard })
     }
 
     /// The same for background work, which may wait.
     pub(crate) fn write_blocking(&self, shard: u16) -> ShardWrite<'_> {
-        self.shard(shard).write(&self.hash)
+        self.shard(shard).write(self)
     }
 
     /// Keys, and how many of these are unfinished.
@@ -94,5 +123,18 @@ impl Store {
             .iter()
             .map(Shard::counts)
             .fold((0, 0), |sum, of| (sum.0 + u64::from(of.0), sum.1 + u64::from(of.1)))
+    }
+
+    /// Objects in a queue.
+    pub(crate) fn queued(&self, queue: Queue) -> u64 {
+        self.shards.iter().map(|shard| u64::from(shard.queued(queue))).sum()
+    }
+
+    /// The shards whose front in a queue is worth a look by then, the earliest first.
+    pub(crate) fn fronts(&self, queue: Queue, by: Instant) -> Vec<(Instant, u16)> {
+        let of = |index: u16| (self.shard(index).earliest(queue), index);
+        let mut fronts: Vec<_> = (0..SHARDS).map(of).filter(|front| front.0 <= by).collect();
+        fronts.sort_unstable();
+        fronts
     }
 }

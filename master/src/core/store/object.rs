@@ -1,22 +1,20 @@
 //! One object: its key, its replicas and what is known about it, in as few bytes as that takes.
 
+use super::{
+    aging::{Queue, Slot},
+    group::{Group, MemberState},
+    lease::Lease,
+};
 use crate::{
     clock::Instant,
     core::{
         eligibility::ServingEligibility,
-        segments::{NO_RANGE, RangeIndex, Segment},
+        segments::{NO_RANGE, Placed, RangeIndex, Segment},
     },
     types::{ClientId, ObjectInfo, ReplicaDescriptor, ReplicaStatus, Replicas},
 };
 use smallvec::SmallVec;
-use std::{
-    mem,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{mem, sync::Arc, time::Duration};
 
 const INLINE_KEY: usize = 22;
 
@@ -53,12 +51,15 @@ pub(crate) struct Replica {
     id: u64,
     range: RangeIndex,
     status: ReplicaStatus,
+    /// Of its object.
+    hard_pinned: bool,
 }
 
 impl Replica {
     /// A replica that is still to be written, in a range just allocated.
-    pub(crate) fn new(segment: Arc<Segment>, range: RangeIndex, address: u64, id: u64) -> Replica {
-        Replica { segment, address, id, range, status: ReplicaStatus::Processing }
+    pub(crate) fn new(placed: Placed, id: u64, hard_pinned: bool) -> Replica {
+        let Placed { segment, range, address } = placed;
+        Replica { segment, address, id, range, status: ReplicaStatus::Processing, hard_pinned }
     }
 
     pub(crate) fn eligibility(&self) -> ServingEligibility {
@@ -88,7 +89,7 @@ impl Replica {
 
     /// Ends the replica, but keeps its range out of use until `due`: its writer may still be writing.
     pub(crate) fn set_aside(mut self, due: Instant) {
-        self.segment.set_aside(mem::replace(&mut self.range, NO_RANGE), due);
+        self.segment.set_aside(mem::replace(&mut self.range, NO_RANGE), self.hard_pinned, due);
     }
 
     fn describe(&self, size: u64) -> ReplicaDescriptor {
@@ -110,7 +111,7 @@ impl Replica {
 impl Drop for Replica {
     fn drop(&mut self) {
         if self.range != NO_RANGE {
-            self.segment.release(self.range);
+            self.segment.release(self.range, self.hard_pinned);
         }
     }
 }
@@ -133,19 +134,27 @@ pub(crate) enum PendingPin {
 }
 
 /// What few objects have; behind one pointer so that the others do not pay for it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Extra {
-    group: Box<[u8]>,
+    group: Option<Arc<Group>>,
     soft_pinned_until: Option<Instant>,
+    /// Where the pin stands among those that will end.
+    pin_slot: Slot,
     pending_pin: Option<PendingPin>,
+}
+
+impl Default for Extra {
+    fn default() -> Extra {
+        Extra { group: None, soft_pinned_until: None, pin_slot: Slot::NONE, pending_pin: None }
+    }
 }
 
 /// An object of the store. 120 bytes with a key of up to 22: one block of 128 with any common allocator.
 #[derive(Debug)]
 pub(crate) struct Object {
-    /// End of the read lease, nanoseconds. Atomic, so that a reader extends it under the shared lock; a remover
+    /// The read lease, unless the group has it. Atomic, so that a reader extends it under the shared lock; a remover
     /// reads it under the exclusive one.
-    leased_until: AtomicU64,
+    lease: Lease,
     put_started: Instant,
     writer: ClientId,
     size: u64,
@@ -153,6 +162,8 @@ pub(crate) struct Object {
     replicas: ReplicaSet,
     extra: Option<Box<Extra>>,
     key: Key,
+    /// Where it stands among those that may be evicted.
+    slot: Slot,
     has_checksum: bool,
     hard_pinned: bool,
     /// It was complete once: an unfinished write to it is an Upsert, and its pins and group stay.
@@ -161,6 +172,18 @@ pub(crate) struct Object {
 }
 
 const _: () = assert!(mem::size_of::<Object>() == 120);
+
+/// What a replica takes in its segment's table, and beside the first one in its object.
+const RANGE_BYTES: u64 = 33;
+const FURTHER_REPLICA_BYTES: u64 = 48;
+
+/// Bytes of memory that an object with a key of that length takes, about: its block, its share of the tables and queues
+/// of its shard (28), what does not fit into the block, and its ranges.
+pub(crate) const fn bytes_of(key: usize, replicas: u64) -> u64 {
+    let key = if key > INLINE_KEY { (key as u64 + 8).next_multiple_of(16) } else { 0 };
+    let further = if replicas > 1 { replicas * FURTHER_REPLICA_BYTES } else { 0 };
+    128 + 28 + key + further + replicas * RANGE_BYTES
+}
 
 /// What a Start says about the object itself.
 #[derive(Debug)]
@@ -171,14 +194,13 @@ pub(crate) struct NewObject<'a> {
     pub(crate) now: Instant,
     pub(crate) hard_pinned: bool,
     pub(crate) data_type: u8,
-    pub(crate) group: &'a [u8],
     pub(crate) pending_pin: Option<PendingPin>,
 }
 
 impl Object {
     pub(crate) fn new(new: &NewObject<'_>, replicas: SmallVec<[Replica; 1]>) -> Object {
         let mut object = Object {
-            leased_until: AtomicU64::new(0),
+            lease: Lease::default(),
             put_started: new.now,
             writer: new.writer,
             size: new.size,
@@ -186,21 +208,24 @@ impl Object {
             replicas: ReplicaSet::Many(Vec::new()),
             extra: None,
             key: Key::new(new.key),
+            slot: Slot::NONE,
             has_checksum: false,
             hard_pinned: new.hard_pinned,
             established: false,
             data_type: new.data_type,
         };
         object.set_replicas(replicas);
-        if !new.group.is_empty() {
-            object.extra().group = new.group.into();
-        }
         object.set_pending_pin(new.pending_pin);
         object
     }
 
     pub(crate) fn key(&self) -> &[u8] {
         self.key.bytes()
+    }
+
+    /// Bytes of memory that it takes, about.
+    pub(crate) fn footprint(&self) -> u64 {
+        bytes_of(self.key().len(), self.replicas().len() as u64)
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -215,6 +240,10 @@ impl Object {
         self.put_started
     }
 
+    pub(crate) fn is_hard_pinned(&self) -> bool {
+        self.hard_pinned
+    }
+
     pub(crate) fn is_established(&self) -> bool {
         self.established
     }
@@ -223,20 +252,85 @@ impl Object {
         self.has_checksum.then_some(self.checksum)
     }
 
-    pub(crate) fn group(&self) -> &[u8] {
-        self.extra.as_ref().map_or(&[], |extra| &extra.group)
+    pub(crate) fn group(&self) -> Option<&Arc<Group>> {
+        self.extra.as_ref()?.group.as_ref()
+    }
+
+    pub(crate) fn group_name(&self) -> &[u8] {
+        self.group().map_or(&[], |group| group.name())
+    }
+
+    pub(crate) fn set_group(&mut self, group: Arc<Group>) {
+        self.extra().group = Some(group);
+    }
+
+    /// What of it matters to its group.
+    pub(crate) fn member_state(&self) -> MemberState {
+        MemberState {
+            unfinished: self.is_unfinished(),
+            hard_pinned: self.hard_pinned,
+            soft_pinned: self.soft_pinned_until().is_some(),
+        }
+    }
+
+    /// The read lease; of a member it is that of the whole group.
+    pub(crate) fn lease(&self) -> &Lease {
+        self.group().map_or(&self.lease, |group| &group.lease)
     }
 
     pub(crate) fn is_leased(&self, now: Instant) -> bool {
-        self.leased_until.load(Ordering::Relaxed) > now.as_nanos()
+        self.lease().is_active(now)
     }
 
-    /// Extends the read lease to `until` at least. Rounded up to the next millisecond, so that readers of a hot key
-    /// mostly find it done and do not fight for its cache line.
-    pub(crate) fn lease(&self, until: Instant) {
-        let until = until.as_nanos().div_ceil(1_000_000).saturating_mul(1_000_000);
-        if self.leased_until.load(Ordering::Relaxed) < until {
-            self.leased_until.fetch_max(until, Ordering::Relaxed);
+    pub(crate) fn soft_pinned_until(&self) -> Option<Instant> {
+        self.extra.as_ref()?.soft_pinned_until
+    }
+
+    /// Where it stands: among what may be evicted, and among the pins that will end.
+    pub(crate) fn slots(&self) -> (Slot, Slot) {
+        (self.slot, self.extra.as_ref().map_or(Slot::NONE, |extra| extra.pin_slot))
+    }
+
+    pub(crate) fn set_slot(&mut self, slot: Slot) {
+        self.slot = slot;
+    }
+
+    /// Only for an object with a pin, or that had one until now.
+    pub(crate) fn set_pin_slot(&mut self, slot: Slot) {
+        if let Some(extra) = &mut self.extra {
+            extra.pin_slot = slot;
+        }
+    }
+
+    /// The queue in which it belongs: none while it is being written, and never one with a hard pin.
+    pub(crate) fn queue(&self) -> Option<Queue> {
+        if self.hard_pinned || self.is_unfinished() || self.replicas().is_empty() {
+            return None;
+        }
+        Some(if self.soft_pinned_until().is_some() { Queue::Pinned } else { Queue::Plain })
+    }
+
+    /// Whether evicting it now frees memory that can be used, and takes nothing from a client that may come back.
+    pub(crate) fn is_evictable(&self) -> bool {
+        self.all(Replica::is_readable)
+    }
+
+    /// The soft pin is over.
+    pub(crate) fn unpin(&mut self) {
+        if let Some(extra) = &mut self.extra {
+            extra.soft_pinned_until = None;
+        }
+    }
+
+    /// Gives back what nothing needs any more.
+    pub(crate) fn tidy(&mut self) {
+        if self.extra.as_ref().is_some_and(|extra| {
+            extra.group.is_none()
+                && extra.soft_pinned_until.is_none()
+                && extra.pending_pin.is_none()
+                && extra.pin_slot == Slot::NONE
+        }) {
+            self.extra = None;
         }
     }
 
@@ -291,7 +385,12 @@ impl Object {
 
     /// Whether nothing of it will ever be served again, although background work has not erased it yet.
     pub(crate) fn is_gone(&self) -> bool {
-        self.all(|replica| !replica.eligibility().should_retain_resources())
+        self.is_doomed() || self.all(|replica| !replica.eligibility().should_retain_resources())
+    }
+
+    /// Whether its group has been evicted.
+    pub(crate) fn is_doomed(&self) -> bool {
+        self.group().is_some_and(|group| group.lease.is_doomed())
     }
 
     /// A further write begins: into `replicas`, or in place if there are none.
@@ -304,7 +403,7 @@ impl Object {
                 replica.set_status(ReplicaStatus::Processing);
             }
         } else {
-            self.leased_until = AtomicU64::new(0);
+            self.lease.reset();
             self.set_replicas(replicas);
         }
         self.set_pending_pin(new.pending_pin);
@@ -321,10 +420,9 @@ impl Object {
                 Some(PendingPin::Unpin) => extra.soft_pinned_until = None,
                 None => {}
             }
-            if extra.group.is_empty() && extra.soft_pinned_until.is_none() {
-                self.extra = None;
-            }
         }
+        // Evictable at once, but as something just used.
+        self.lease().touch(now);
     }
 
     fn extra(&mut self) -> &mut Extra {
@@ -353,11 +451,11 @@ impl Object {
             writer: self.writer,
             size: self.size,
             checksum: self.checksum(),
-            group: self.group().into(),
+            group: self.group_name().into(),
             data_type: self.data_type,
             hard_pinned: self.hard_pinned,
-            soft_pin_left: self.extra.as_ref().and_then(|extra| extra.soft_pinned_until).and_then(left),
-            lease_left: left(Instant::from_nanos(self.leased_until.load(Ordering::Relaxed))),
+            soft_pin_left: self.soft_pinned_until().and_then(left),
+            lease_left: left(self.lease().until()),
             age: now.saturating_since(self.put_started),
             replicas: self
                 .replicas()

@@ -6,10 +6,13 @@ use crate::{
     core::{
         Core,
         counters::add,
-        segments::{Placement, Wanted},
+        segments::{MAX_REPLICAS, Placement, Wanted},
     },
     error::ErrorCode,
-    types::{Attempt, ClientId, PutStart, ReplicaStatus, ReplicaType, Replicas, SoftPinAction},
+    types::{
+        Attempt, CACHELIB_MAX_VALUE, ClientId, MemoryAllocator, PutStart, ReplicaStatus, ReplicaType,
+        Replicas, SoftPinAction,
+    },
 };
 use smallvec::SmallVec;
 use std::time::Duration;
@@ -27,7 +30,8 @@ impl Core {
     /// `Busy`; `InvalidParams`: no replicas asked for, an empty key or value, or a soft pin that is out of bounds or
     /// not enabled; `UnavailableInCurrentMode`, `DfsServiceUnavailable`: `NoF` or DFS replicas; `IllegalClient`: the
     /// writer is Offline; `ObjectAlreadyExists`: it is there, or being written for less than
-    /// `put_start_discard_timeout`; `NoAvailableHandle`: no room.
+    /// `put_start_discard_timeout`; `NoAvailableHandle`: no room; `KeysUltraLimit`: `max_keys` or
+    /// `max_metadata_bytes` is reached.
     pub fn put_start(&self, request: &PutStart<'_>) -> Attempt<Replicas> {
         let pending_pin = self.check_start(request)?;
         let hash = self.store.hash(request.key);
@@ -42,18 +46,22 @@ impl Core {
             {
                 return Err(ErrorCode::ObjectAlreadyExists.into());
             }
-            self.discard_unfinished(&mut shard, hash, position);
+            self.discard_unfinished(&mut shard, hash, position, now);
         }
-        let replicas = self.place(&mut shard, &placement, request, hash, now)?;
+        self.admit(&mut shard, request)?;
+        let pinned = request.config.with_hard_pin;
+        let replicas = self.place(&mut shard, &placement, request, pinned, now)?;
         let object = Object::new(&new_object(request, pending_pin, now), replicas);
-        Ok(shard.insert(hash, Box::new(object)).describe(|_| true))
+        Ok(shard.insert(hash, Box::new(object), request.config.group_id).describe(|_| true))
     }
 
     /// The writer has written: the object becomes readable. Again for a finished object it is a success and changes
     /// nothing. `kind` names the replicas meant; there are only memory replicas.
     ///
     /// # Errors
-    /// `Busy`; `IllegalClient`: the object is another client's, or the client is Offline; `ObjectNotFound`;
+    /// `Busy`; `IllegalClient`: the object is another client's, or the client is Offline; `ObjectNotFound`: no such
+    /// object, or this may be the End of an earlier write of the same client to the key, which was discarded: ours
+    /// counts only when the Ends of both have come.
     pub fn put_end(
         &self,
         client: ClientId,
@@ -64,23 +72,23 @@ impl Core {
         self.refuse_offline(client)?;
         let hash = self.store.hash(key);
         let mut shard = self.store.write(hash)?;
-        let position = shard.live_position(hash, key).ok_or(ErrorCode::ObjectNotFound)?;
+        let position = shard.written_by(client, hash, key)?;
+        if !means_memory(kind) || !shard.at(position).is_some_and(Object::is_unfinished) {
+            return Ok(());
+        }
         let now = self.clock.now();
-        shard
-            .change(hash, position, |object| {
-                if object.writer() != client {
-                    return Err(ErrorCode::IllegalClient.into());
-                }
-                if !means_memory(kind) || !object.is_unfinished() {
-                    return Ok(());
-                }
-                for replica in object.replicas_mut() {
-                    replica.set_status(ReplicaStatus::Complete);
-                }
-                object.finish_write(checksum, now);
-                Ok(())
-            })
-            .unwrap_or(Err(ErrorCode::ObjectNotFound.into()))
+        if !shard.superseded().accept_end(hash, client, now) {
+            // It may be the End of a write whose place this one has taken, and whose data are not here.
+            return Err(ErrorCode::ObjectNotFound.into());
+        }
+        shard.note_time(now);
+        shard.change(hash, position, |object| {
+            for replica in object.replicas_mut() {
+                replica.set_status(ReplicaStatus::Complete);
+            }
+            object.finish_write(checksum, now);
+        });
+        Ok(())
     }
 
     /// The writer gives up: the replicas that are not finished go, their memory is free at once, and so does the
@@ -92,21 +100,31 @@ impl Core {
         self.refuse_offline(client)?;
         let hash = self.store.hash(key);
         let mut shard = self.store.write(hash)?;
-        let position = shard.live_position(hash, key).ok_or(ErrorCode::ObjectNotFound)?;
-        shard
-            .change(hash, position, |object| {
-                if object.writer() != client {
-                    return Err(ErrorCode::IllegalClient.into());
+        let position = shard.written_by(client, hash, key)?;
+        let invalid = |object: &Object| {
+            !object.is_unfinished() || means_memory(kind) && object.any(Replica::is_complete)
+        };
+        if shard.at(position).is_none_or(invalid) {
+            return Err(ErrorCode::InvalidWrite.into());
+        }
+        if !means_memory(kind) {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        // If an earlier write of this client may be meant, then this one may still be going on.
+        let aside = shard
+            .superseded()
+            .owes(hash, client, now)
+            .then(|| now.saturating_add(self.options.put_start_release_timeout));
+        shard.change(hash, position, |object| {
+            for replica in object.extract(|replica| !replica.is_complete()) {
+                match aside {
+                    Some(due) => replica.set_aside(due),
+                    None => drop(replica),
                 }
-                if !object.is_unfinished() || means_memory(kind) && object.any(Replica::is_complete) {
-                    return Err(ErrorCode::InvalidWrite.into());
-                }
-                if means_memory(kind) {
-                    drop(object.extract(|replica| !replica.is_complete()));
-                }
-                Ok(())
-            })
-            .unwrap_or(Err(ErrorCode::ObjectNotFound.into()))
+            }
+        });
+        Ok(())
     }
 
     /// The checks of a Start that need no state but the writer's, in upstream's order; what it means for the pin.
@@ -143,6 +161,10 @@ impl Core {
             SoftPinAction::Disable => Some(PendingPin::Unpin),
             SoftPinAction::Preserve => None,
         };
+        let cachelib = self.options.memory_allocator == MemoryAllocator::Cachelib;
+        if cachelib && request.slice_length > CACHELIB_MAX_VALUE {
+            return invalid;
+        }
         if config.dfs_replica_num > 0 {
             return Err(ErrorCode::DfsServiceUnavailable.into());
         }
@@ -150,20 +172,41 @@ impl Core {
         Ok(pin)
     }
 
+    /// Whether its writer has had `put_start_discard_timeout` to end the write, all of it in time in which this master
+    /// would have heard the End: after a time without the permit it starts anew.
     pub(super) fn is_abandoned(&self, object: &Object, now: Instant) -> bool {
-        object.is_unfinished()
-            && object.put_started().saturating_add(self.options.put_start_discard_timeout) < now
+        let since = object.put_started().max(self.permit.since());
+        object.is_unfinished() && since.saturating_add(self.options.put_start_discard_timeout) < now
     }
 
     /// Ends an abandoned write. Its ranges stay out of use until the writer surely is not writing any more.
-    pub(super) fn discard_unfinished(&self, shard: &mut ShardWrite<'_>, hash: u64, position: usize) {
+    pub(super) fn discard_unfinished(
+        &self,
+        shard: &mut ShardWrite<'_>,
+        hash: u64,
+        position: usize,
+        now: Instant,
+    ) {
         add(&self.counters.puts_discarded, 1);
+        let Some(object) = shard.at(position) else { return };
+        let writer = object.writer();
+        let due = object.put_started().saturating_add(self.options.put_start_release_timeout);
+        shard.superseded().note(hash, writer, due, now);
         shard.change(hash, position, |object| {
-            let due = object.put_started().saturating_add(self.options.put_start_release_timeout);
             for replica in object.extract(|replica| !replica.is_complete()) {
                 replica.set_aside(due);
             }
         });
+    }
+
+    /// Whether the index may grow by that object. If not, eviction is asked for, and the put may be tried again.
+    pub(super) fn admit(&self, shard: &mut ShardWrite<'_>, request: &PutStart<'_>) -> Attempt<()> {
+        let admitted = shard.admit(request.key.len(), request.config.replica_num.min(MAX_REPLICAS as u64));
+        admitted.map_err(|code| {
+            add(&self.counters.ceiling_refusals, 1);
+            self.pressure.note_ceiling();
+            code.into()
+        })
     }
 
     pub(super) fn place(
@@ -171,18 +214,27 @@ impl Core {
         shard: &mut ShardWrite<'_>,
         placement: &Placement,
         request: &PutStart<'_>,
-        hash: u64,
+        hard_pinned: bool,
         now: Instant,
     ) -> Attempt<SmallVec<[Replica; 1]>> {
-        let random = shard.random();
-        let wanted = Wanted { size: request.slice_length, hash, config: request.config, now, random };
+        let wanted = Wanted {
+            client: request.client,
+            size: request.slice_length,
+            hash: self.store.hash(request.key),
+            config: request.config,
+            strategy: self.options.allocation_strategy,
+            hard_pinned,
+            now,
+            random: shard.random(),
+        };
         let replicas: SmallVec<[Replica; 1]> = placement
             .place(&wanted)
             .into_iter()
-            .map(|placed| Replica::new(placed.segment, placed.range, placed.address, shard.next_replica_id()))
+            .map(|placed| Replica::new(placed, shard.next_replica_id(), hard_pinned))
             .collect();
         if replicas.is_empty() {
             add(&self.counters.alloc_failures, 1);
+            self.pressure.note(request.slice_length);
             return Err(ErrorCode::NoAvailableHandle.into());
         }
         if (replicas.len() as u64) < request.config.replica_num {
@@ -204,7 +256,6 @@ pub(super) fn new_object<'a>(
         now,
         hard_pinned: request.config.with_hard_pin,
         data_type: request.config.data_type,
-        group: request.config.group_id,
         pending_pin,
     }
 }

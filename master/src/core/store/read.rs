@@ -8,7 +8,8 @@ use crate::{
 };
 
 impl Core {
-    /// Whether the key can be read; if so its read lease is extended.
+    /// Whether the key can be read; if so its read lease is extended, by no more than
+    /// [`CoreOptions::exist_lease_bound`](crate::types::CoreOptions::exist_lease_bound) in all since the last use.
     ///
     /// # Errors
     /// `Busy` only.
@@ -19,8 +20,11 @@ impl Core {
         if !object.any(Replica::is_readable) {
             return Ok(false);
         }
-        object.lease(self.clock.now().saturating_add(self.options.read_lease_ttl));
-        Ok(true)
+        let until = self.clock.now().saturating_add(self.options.read_lease_ttl);
+        Ok(match self.options.exist_lease_bound {
+            None => object.lease().extend(until),
+            Some(bound) => object.lease().probe(until, bound),
+        })
     }
 
     /// All about one object, for diagnostics: grants no lease, hides nothing (B13). `None` without such a key.
@@ -30,7 +34,8 @@ impl Core {
     pub fn object_info(&self, key: &[u8]) -> Attempt<Option<ObjectInfo>> {
         let hash = self.store.hash(key);
         let shard = self.store.read(hash)?;
-        Ok(shard.find(hash, key).map(|object| object.info(self.clock.now())))
+        let object = shard.find(hash, key).filter(|object| !object.is_doomed());
+        Ok(object.map(|object| object.info(self.clock.now())))
     }
 
     /// Where the value can be read, with the read lease that this grants.
@@ -49,7 +54,10 @@ impl Core {
             return Err(code.into());
         }
         let ttl = self.options.read_lease_ttl;
-        object.lease(self.clock.now().saturating_add(ttl));
+        if !object.lease().extend(self.clock.now().saturating_add(ttl)) {
+            // Its group was evicted just now.
+            return Err(ErrorCode::ObjectNotFound.into());
+        }
         Ok(ReplicaList { replicas, lease_ttl_ms: ttl.as_millis() as u64, object_checksum: object.checksum() })
     }
 }

@@ -73,7 +73,7 @@ impl Core {
         }
         for &hash in &abandoned {
             if let Some(position) = shard.position(hash, |object| self.is_abandoned(object, now)) {
-                self.discard_unfinished(&mut shard, hash, position);
+                self.discard_unfinished(&mut shard, hash, position, now);
             }
         }
         abandoned.len()

@@ -26,29 +26,44 @@ impl Core {
         let now = self.clock.now();
         let new = new_object(request, pending_pin, now);
         let position = shard.live_position(hash, request.key);
+        let group = request.config.group_id;
         let Some((position, object)) = position.and_then(|position| Some((position, shard.at(position)?)))
         else {
-            let replicas = self.place(&mut shard, &placement, request, hash, now)?;
-            return Ok(shard.insert(hash, Box::new(Object::new(&new, replicas))).describe(|_| true));
+            self.admit(&mut shard, request)?;
+            let replicas = self.place(&mut shard, &placement, request, new.hard_pinned, now)?;
+            return Ok(shard.insert(hash, Box::new(Object::new(&new, replicas)), group).describe(|_| true));
         };
         let stays = object.is_established();
-        if stays && object.group() != request.config.group_id {
+        if stays && object.group_name() != group {
             return Err(ErrorCode::InvalidParams.into());
         }
         let in_place = object.size() == request.slice_length
             && object.any(Replica::is_complete)
             && object.all(|replica| !replica.is_complete() || replica.eligibility().can_serve());
-        let replicas =
-            if in_place { None } else { Some(self.place(&mut shard, &placement, request, hash, now)?) };
+        let pre_empted = object.is_unfinished().then(|| object.writer());
+        let hard_pinned = if stays { object.is_hard_pinned() } else { new.hard_pinned };
+        let mut replicas = None;
+        if !in_place {
+            replicas = Some(self.place(&mut shard, &placement, request, hard_pinned, now)?);
+        }
         let due = now.saturating_add(self.options.put_start_release_timeout);
-        let described = shard.change(hash, position, |object| {
+        if let Some(writer) = pre_empted {
+            shard.superseded().note(hash, writer, due, now);
+        }
+        let set_aside = |object: &mut Object| {
             for replica in object.extract(|replica| !in_place || !replica.is_complete()) {
                 replica.set_aside(due);
             }
-            match replicas {
-                Some(replicas) if !stays => *object = Object::new(&new, replicas),
-                replicas => object.start_write(&new, replicas.unwrap_or_default()),
-            }
+        };
+        if let (false, Some(replicas)) = (stays, &mut replicas) {
+            // Nobody has ever read it: nothing of it stays.
+            let replicas = std::mem::take(replicas);
+            shard.change(hash, position, set_aside);
+            return Ok(shard.insert(hash, Box::new(Object::new(&new, replicas)), group).describe(|_| true));
+        }
+        let described = shard.change(hash, position, |object| {
+            set_aside(object);
+            object.start_write(&new, replicas.unwrap_or_default());
             object.describe(|_| true)
         });
         described.ok_or(ErrorCode::InternalError.into())

@@ -82,8 +82,7 @@ impl Core {
         let position = scan(&contents, cursor.position as usize, |_, object| {
             if regex.is_match(object.key()) {
                 let replicas = object.describe(Replica::is_readable);
-                if !replicas.is_empty() {
-                    object.lease(lease);
+                if !replicas.is_empty() && object.lease().extend(lease) {
                     found.push((object.key().into(), replicas));
                 }
             }

@@ -56,8 +56,10 @@ fn a_key_takes_at_most_200_bytes() {
         rig.end(1, key.as_bytes()).unwrap();
     }
     let per_key = (LIVE.get() - before) as f64 / keys as f64;
+    let told = rig.core.stats().metadata_bytes as f64 / keys as f64;
     println!("{per_key:.1} bytes per key at {keys} keys of 22 bytes");
     assert!(per_key <= 200.0, "{per_key}");
+    assert!((told / per_key - 1.0).abs() < 0.1, "the metric says {told}");
     let mut cursor = WalkCursor::default();
     while rig.core.remove_matching(None, true, &mut cursor) != Ok(Walk::Done) {}
     assert_eq!((cursor.acted, rig.core.stats().allocated_bytes), (keys, 0));

@@ -2,15 +2,17 @@
 
 mod architecture;
 mod clients;
+mod eviction;
 mod footprint;
 mod model;
 mod objects;
 mod offboarding;
 mod shards;
+mod strategies;
 mod threads;
 mod upsert;
 
-use super::{Core, SHARDS};
+use super::{Core, SHARDS, store::Queue};
 use crate::{
     clock::{Instant, ManualClock},
     error::ErrorCode,
@@ -136,15 +138,42 @@ impl Rig {
     pub(super) fn check(&self) {
         let mut by_segment: BTreeMap<SegmentId, BTreeSet<(u64, u64)>> = BTreeMap::new();
         let (mut keys, mut unfinished, mut ids) = (0, 0, BTreeSet::new());
+        let (mut evictable, mut soft_pinned, mut bytes) = (0, 0, 0);
+        let mut groups: BTreeMap<Vec<u8>, (Vec<u64>, usize, usize)> = BTreeMap::new();
+        let mut hard_pinned: BTreeMap<SegmentId, u64> = BTreeMap::new();
         for index in 0..SHARDS {
             let shard = self.core.store.shard(index).read();
             let mut waiting = Vec::new();
+            let mut queued = shard.aging().check();
             for object in shard.objects() {
                 keys += 1;
                 assert_eq!(self.core.shard_of(object.key()), index);
                 assert!(!object.replicas().is_empty());
                 if object.is_unfinished() {
                     waiting.push(self.core.store.hash(object.key()));
+                }
+                let (slot, pin) = object.slots();
+                for (queue, slot) in
+                    [(object.queue(), slot), (object.soft_pinned_until().map(|_| Queue::Expiry), pin)]
+                {
+                    let at = queued.iter().position(|of| Some(of.0) == queue && of.1 == slot);
+                    assert_eq!(at.is_some(), queue.is_some(), "in its queue, and in no other");
+                    at.map(|at| queued.swap_remove(at));
+                }
+                bytes += object.footprint();
+                evictable += u64::from(object.queue().is_some());
+                soft_pinned += u64::from(object.soft_pinned_until().is_some());
+                if !object.group_name().is_empty() && !object.is_doomed() {
+                    let (hashes, held, soft) = groups.entry(object.group_name().to_vec()).or_default();
+                    let state = object.member_state();
+                    hashes.push(self.core.store.hash(object.key()));
+                    *held += usize::from(state.unfinished || state.hard_pinned);
+                    *soft += usize::from(state.soft_pinned);
+                }
+                if object.is_hard_pinned() {
+                    for replica in object.replicas() {
+                        *hard_pinned.entry(replica.place().0).or_default() += object.size();
+                    }
                 }
                 for replica in object.replicas() {
                     let (segment, address, id) = replica.place();
@@ -157,8 +186,19 @@ impl Rig {
             listed.sort_unstable();
             waiting.sort_unstable();
             assert_eq!(listed, waiting);
+            assert!(queued.is_empty(), "nothing is queued that is not there");
         }
+        let groups: Vec<_> = groups
+            .into_iter()
+            .map(|(name, (mut hashes, held, soft))| {
+                hashes.sort_unstable();
+                (name.into_boxed_slice(), hashes, held, soft)
+            })
+            .collect();
+        assert_eq!(self.core.store.groups().check(), groups);
         let stats = self.core.stats();
+        assert_eq!((stats.evictable_keys, stats.soft_pinned_keys), (evictable, soft_pinned));
+        assert_eq!(stats.metadata_bytes, bytes);
         assert_eq!((stats.keys, stats.unfinished_keys), (keys, unfinished));
         let (mut allocated, mut capacity, mut aside) = (0, 0, 0);
         for segment in self.core.registry.lock().segments() {
@@ -166,6 +206,7 @@ impl Rig {
             let ranges = segment.check();
             let held: BTreeSet<_> = ranges.iter().filter(|range| !range.2).map(|r| (r.0, r.1)).collect();
             assert_eq!(held, by_segment.remove(&spec.id).unwrap_or_default());
+            assert_eq!(segment.hard_pinned(), hard_pinned.remove(&spec.id).unwrap_or_default());
             assert!(
                 ranges.iter().all(|range| range.0 >= spec.base && range.0 + range.1 <= spec.base + spec.size)
             );

@@ -1,7 +1,7 @@
 //! The life of an object: Put, Get, Exist, Remove, Clear.
 
 use super::*;
-use crate::types::{ReplicaStatus, SoftPinAction};
+use crate::types::{EvictionOptions, ReplicaStatus, SoftPinAction};
 
 #[test]
 fn put_start_checks_its_arguments_in_order() {
@@ -87,7 +87,9 @@ fn leases_hold_removal_back_unless_it_is_forced() {
 
 #[test]
 fn an_abandoned_put_is_replaced_and_its_memory_kept_aside() {
-    let rig = Rig::with_segment();
+    let eviction = EvictionOptions { ratio: 0.0, high_watermark: 1.0, allow_soft_pinned: true };
+    let rig = Rig::with(CoreOptions { eviction, ..CoreOptions::default() });
+    rig.core.mount_segment(client(1), spec(1, 64 * MIB)).unwrap();
     rig.start(1, b"k", 40 * MIB).unwrap();
     rig.clock.advance(30 * SECOND);
     assert_eq!(code(rig.start(2, b"k", MIB)), ErrorCode::ObjectAlreadyExists);
@@ -261,4 +263,50 @@ fn pins_groups_and_types_are_kept() {
     assert_eq!(info(&rig).soft_pin_left, None);
     rig.core.remove(&long_key, false).unwrap();
     assert!(rig.core.object_info(&long_key).unwrap().is_none());
+}
+
+/// The wire's End names no write: the one of a write that was given up could complete the next one, whose data are not
+/// there yet.
+#[test]
+fn a_late_end_never_completes_a_newer_write() {
+    let rig = Rig::with_segment();
+    rig.start(1, b"k", 10).unwrap();
+    rig.clock.advance(31 * SECOND);
+    rig.start(1, b"k", 10).unwrap();
+    assert_eq!(code(rig.end(1, b"k")), ErrorCode::ObjectNotFound, "whose is it?");
+    assert_eq!(code(rig.core.get_replica_list(b"k")), ErrorCode::ReplicaIsNotReady);
+    rig.end(1, b"k").unwrap();
+    assert!(rig.core.get_replica_list(b"k").is_ok(), "both have come");
+    // The same after the background has discarded it, and after somebody else had the key.
+    rig.start(1, b"l", 10).unwrap();
+    rig.clock.advance(31 * SECOND);
+    rig.settle();
+    rig.put(2, b"l", 10);
+    rig.core.remove(b"l", true).unwrap();
+    rig.start(1, b"l", 10).unwrap();
+    assert_eq!(code(rig.end(1, b"l")), ErrorCode::ObjectNotFound);
+    rig.end(1, b"l").unwrap();
+    // And for two Upserts of one client at the same time.
+    rig.upsert(1, b"m", 10).unwrap();
+    rig.upsert(1, b"m", 10).unwrap();
+    assert_eq!(code(rig.end(1, b"m")), ErrorCode::ObjectNotFound);
+    rig.end(1, b"m").unwrap();
+    // An End that found nothing is not waited for any more.
+    rig.start(1, b"n", 10).unwrap();
+    rig.clock.advance(31 * SECOND);
+    rig.settle();
+    assert_eq!(code(rig.end(1, b"n")), ErrorCode::ObjectNotFound);
+    rig.put(1, b"n", 10);
+    rig.check();
+}
+
+#[test]
+fn a_late_revoke_frees_no_memory_that_a_newer_write_uses() {
+    let rig = Rig::with_segment();
+    rig.start(1, b"k", 10).unwrap();
+    rig.clock.advance(31 * SECOND);
+    rig.start(1, b"k", 10).unwrap();
+    rig.core.put_revoke(client(1), b"k", ReplicaType::All).unwrap();
+    assert_eq!(rig.core.stats().aside_bytes, 20, "the second write may still be going on");
+    assert_eq!(code(rig.end(1, b"k")), ErrorCode::ObjectNotFound);
 }

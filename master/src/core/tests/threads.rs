@@ -8,7 +8,7 @@ use crate::{
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Retries what is Busy, as a front end does with a parked request.
-fn patiently<T>(mut attempt: impl FnMut() -> Attempt<T>) -> Result<T, ErrorCode> {
+pub(super) fn patiently<T>(mut attempt: impl FnMut() -> Attempt<T>) -> Result<T, ErrorCode> {
     loop {
         match attempt() {
             Ok(value) => return Ok(value),

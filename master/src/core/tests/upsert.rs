@@ -92,7 +92,7 @@ fn group_and_pins_stay_with_an_object_that_was_complete() {
         rig.core.upsert_start(&PutStart { client: client(1), key: b"k", slice_length: size, config })
     };
     // Not complete yet: the next one decides anew.
-    rig.start(1, b"k", 10).unwrap();
+    rig.start(2, b"k", 10).unwrap();
     upsert(10, &grouped).unwrap();
     rig.end(1, b"k").unwrap();
     assert_eq!(code(rig.upsert(1, b"k", 10)), ErrorCode::InvalidParams);

@@ -1,64 +1,13 @@
 //! Random sequences of operations against a plain model of what should happen.
 
+mod ops;
 mod state;
 
 use super::*;
 use crate::types::{ClientStatus, LivenessState, Walk, WalkCursor};
+use ops::{CLIENTS, HOLD, KEYS, LEASE, Op, SEGMENT_SIZE, SEGMENTS, Want, op};
 use proptest::prelude::*;
 use state::{MASS_MIN, MASS_RATIO, Model, Object, RELEASE};
-
-const KEYS: u8 = 24;
-const CLIENTS: u64 = 4;
-const SEGMENTS: u64 = 6;
-const SEGMENT_SIZE: u64 = 4000;
-const LEASE: u64 = 10;
-const HOLD: u64 = 30;
-
-#[derive(Clone, Debug)]
-enum Op {
-    Start { client: u64, key: u8, size: u64, replicas: u64 },
-    Upsert { client: u64, key: u8, size: u64 },
-    End { client: u64, key: u8 },
-    Revoke { client: u64, key: u8 },
-    Exist { key: u8 },
-    Get { key: u8 },
-    Remove { key: u8, force: bool },
-    Clear { client: u64, key: u8, segment: Option<u64> },
-    RemoveAll { force: bool },
-    Mount { segment: u64 },
-    Remount { client: u64, segments: Vec<u64> },
-    Unmount { segment: u64 },
-    Ping { client: u64 },
-    Pass { seconds: u64, alive: u8 },
-    Settle,
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    let client = 1..=CLIENTS;
-    let key = 0..KEYS;
-    let size = prop_oneof![1u64..40, Just(100u64), 100u64..1500];
-    let segment = 1..=SEGMENTS;
-    prop_oneof![
-        16 => (client.clone(), key.clone(), size.clone(), 1u64..4)
-            .prop_map(|(client, key, size, replicas)| Op::Start { client, key, size, replicas }),
-        8 => (client.clone(), key.clone(), size).prop_map(|(client, key, size)| Op::Upsert { client, key, size }),
-        16 => (client.clone(), key.clone()).prop_map(|(client, key)| Op::End { client, key }),
-        3 => (client.clone(), key.clone()).prop_map(|(client, key)| Op::Revoke { client, key }),
-        4 => key.clone().prop_map(|key| Op::Exist { key }),
-        8 => key.clone().prop_map(|key| Op::Get { key }),
-        6 => (key.clone(), any::<bool>()).prop_map(|(key, force)| Op::Remove { key, force }),
-        3 => (client.clone(), key, proptest::option::of(segment.clone()))
-            .prop_map(|(client, key, segment)| Op::Clear { client, key, segment }),
-        1 => any::<bool>().prop_map(|force| Op::RemoveAll { force }),
-        6 => segment.clone().prop_map(|segment| Op::Mount { segment }),
-        3 => (client.clone(), proptest::collection::vec(segment.clone(), 0..3))
-            .prop_map(|(client, segments)| Op::Remount { client, segments }),
-        2 => segment.prop_map(|segment| Op::Unmount { segment }),
-        4 => client.prop_map(|client| Op::Ping { client }),
-        10 => (1u64..25, any::<u8>()).prop_map(|(seconds, alive)| Op::Pass { seconds, alive }),
-        4 => Just(Op::Settle),
-    ]
-}
 
 /// Segments 1 and 5 are client 1's, and so on.
 fn owner_of(segment: u64) -> u64 {
@@ -83,16 +32,7 @@ impl Run {
             ..CoreOptions::default()
         });
         rig.core.liveness_tick();
-        let model = Model {
-            now: 1000,
-            served: 0,
-            next_round: 0,
-            objects: BTreeMap::new(),
-            segments: Vec::new(),
-            clients: BTreeMap::new(),
-            aside: Vec::new(),
-        };
-        Run { rig, model }
+        Run { rig, model: Model { now: 1000, ..Model::default() } }
     }
 
     /// How many segments could take `size` bytes now, from the raw ranges.
@@ -127,6 +67,7 @@ impl Run {
         let expected = rooms.min(wanted as usize);
         if expected == 0 {
             assert_eq!(code(got), ErrorCode::NoAvailableHandle);
+            self.model.refused = true;
             return None;
         }
         let got = got.unwrap();
@@ -144,10 +85,9 @@ impl Run {
         let core = &self.rig.core;
         let now = self.model.now;
         match op {
-            Op::Start { client: writer, key, size, replicas: wanted } => {
+            Op::Start { client: writer, key, size, replicas: wanted, want } => {
                 let rooms = self.rooms(size);
-                let config = ReplicateConfig { replica_num: wanted, ..ReplicateConfig::default() };
-                let got = self.rig.start_with(writer, &name(key), size, &config);
+                let got = self.rig.start_with(writer, &name(key), size, &want.config(wanted));
                 if self.model.offline(writer) {
                     return assert_eq!(code(got), ErrorCode::IllegalClient);
                 }
@@ -155,18 +95,28 @@ impl Run {
                     if !self.model.abandoned(&object) {
                         return assert_eq!(code(got), ErrorCode::ObjectAlreadyExists);
                     }
+                    self.model.supersede(key, object.writer, object.started + RELEASE);
                     self.model.set_aside(&object, object.started + RELEASE);
-                    self.model.objects.remove(&key);
+                    self.model.remove(key);
                 }
-                self.install(got, rooms, writer, key, size, wanted, false);
+                if let Some(replicas) = self.placed(got, rooms, size, wanted) {
+                    self.install(writer, key, size, want, replicas, None);
+                }
             }
-            Op::Upsert { client: writer, key, size } => {
+            Op::Upsert { client: writer, key, size, want } => {
                 let rooms = self.rooms(size);
-                let got = self.rig.upsert(writer, &name(key), size);
+                let config = want.config(1);
+                let request =
+                    PutStart { client: client(writer), key: &name(key), slice_length: size, config: &config };
+                let got = core.upsert_start(&request);
                 if self.model.offline(writer) {
                     return assert_eq!(code(got), ErrorCode::IllegalClient);
                 }
                 let before = self.model.live(key);
+                let established = before.clone().filter(|object| object.established);
+                if established.as_ref().is_some_and(|object| object.group != want.group) {
+                    return assert_eq!(code(got), ErrorCode::InvalidParams);
+                }
                 let in_place = before.as_ref().is_some_and(|object| {
                     object.complete
                         && object.size == size
@@ -176,14 +126,20 @@ impl Run {
                     let addresses: Vec<_> = got.unwrap().iter().map(|replica| replica.address).collect();
                     assert_eq!(addresses, object.replicas.iter().map(|of| of.1).collect::<Vec<_>>());
                     (object.writer, object.started, object.complete) = (writer, now, false);
+                    object.pending_pin = want.soft_pin;
                     return;
                 }
-                let established = before.as_ref().is_some_and(|object| object.established);
-                if self.install(got, rooms, writer, key, size, 1, established)
-                    && let Some(before) = before
-                {
+                let Some(replicas) = self.placed(got, rooms, size, 1) else { return };
+                if let Some(before) = before {
+                    if !before.complete {
+                        self.model.supersede(key, before.writer, now + RELEASE);
+                    }
                     self.model.set_aside(&before, now + RELEASE);
+                    if !before.established {
+                        self.model.remove(key);
+                    }
                 }
+                self.install(writer, key, size, want, replicas, established.as_ref());
             }
             Op::End { client: writer, key } => {
                 let got = self.rig.end(writer, &name(key));
@@ -191,14 +147,34 @@ impl Run {
                     return assert_eq!(code(got), ErrorCode::IllegalClient);
                 }
                 match self.model.live(key) {
-                    None => assert_eq!(code(got), ErrorCode::ObjectNotFound),
+                    None => {
+                        assert_eq!(code(got), ErrorCode::ObjectNotFound);
+                        self.model.heard(key, writer);
+                    }
                     Some(object) if object.writer != writer => {
                         assert_eq!(code(got), ErrorCode::IllegalClient);
+                        self.model.heard(key, writer);
+                    }
+                    Some(object) if object.complete => assert_eq!(got, Ok(())),
+                    Some(_) if !self.model.accept_end(key, writer) => {
+                        assert_eq!(code(got), ErrorCode::ObjectNotFound);
                     }
                     Some(object) => {
                         assert_eq!(got, Ok(()));
-                        let done = Object { complete: true, established: true, ..object };
-                        self.model.objects.insert(key, done);
+                        let soft_pinned_until = match object.pending_pin {
+                            None => object.soft_pinned_until,
+                            Some(0) => None,
+                            Some(ttl) => Some(now + ttl),
+                        };
+                        let done = Object {
+                            complete: true,
+                            established: true,
+                            soft_pinned_until,
+                            pending_pin: None,
+                            ..object
+                        };
+                        self.model.insert(key, done);
+                        self.model.lease(key, now);
                     }
                 }
             }
@@ -208,14 +184,21 @@ impl Run {
                     return assert_eq!(code(got), ErrorCode::IllegalClient);
                 }
                 match self.model.live(key) {
-                    None => assert_eq!(code(got), ErrorCode::ObjectNotFound),
+                    None => {
+                        assert_eq!(code(got), ErrorCode::ObjectNotFound);
+                        self.model.heard(key, writer);
+                    }
                     Some(object) if object.writer != writer => {
                         assert_eq!(code(got), ErrorCode::IllegalClient);
+                        self.model.heard(key, writer);
                     }
                     Some(object) if object.complete => assert_eq!(code(got), ErrorCode::InvalidWrite),
-                    Some(_) => {
+                    Some(object) => {
                         assert_eq!(got, Ok(()));
-                        self.model.objects.remove(&key);
+                        if self.model.owes(key, writer) {
+                            self.model.set_aside(&object, now + RELEASE);
+                        }
+                        self.model.remove(key);
                     }
                 }
             }
@@ -238,13 +221,13 @@ impl Run {
                 let got = core.remove(&name(key), force);
                 match self.model.live(key) {
                     None => assert_eq!(code(got), ErrorCode::ObjectNotFound),
-                    Some(object) if !force && object.leased_until > now => {
+                    Some(object) if !force && self.model.leased_until(&object) > now => {
                         assert_eq!(code(got), ErrorCode::ObjectHasLease);
                     }
                     Some(object) if !object.complete => assert_eq!(code(got), ErrorCode::ReplicaIsNotReady),
                     Some(_) => {
                         assert_eq!(got, Ok(()));
-                        self.model.objects.remove(&key);
+                        self.model.remove(key);
                     }
                 }
             }
@@ -255,7 +238,7 @@ impl Run {
                 let mut cleared = false;
                 if let Some(mut object) = self.model.live(key)
                     && object.writer == caller
-                    && object.leased_until <= now
+                    && self.model.leased_until(&object) <= now
                     && object.complete
                 {
                     let before = object.replicas.len();
@@ -264,9 +247,9 @@ impl Run {
                     });
                     cleared = object.replicas.len() < before;
                     if object.replicas.is_empty() {
-                        self.model.objects.remove(&key);
+                        self.model.remove(key);
                     } else {
-                        self.model.objects.insert(key, object);
+                        self.model.insert(key, object);
                     }
                 }
                 assert_eq!(got, cleared);
@@ -274,14 +257,18 @@ impl Run {
             Op::RemoveAll { force } => {
                 let mut cursor = WalkCursor::default();
                 while core.remove_matching(None, force, &mut cursor) != Ok(Walk::Done) {}
-                let segments = &self.model.segments;
-                let before = self.model.objects.len();
-                self.model.objects.retain(|_, object| {
-                    !object.complete
-                        || !force && object.leased_until > now
-                        || object.replicas.iter().all(|&(segment, _)| segments[segment].gone)
-                });
-                assert_eq!(cursor.acted, (before - self.model.objects.len()) as u64);
+                let model = &self.model;
+                let removable = |object: &Object| {
+                    object.complete
+                        && (force || model.leased_until(object) <= now)
+                        && !object.replicas.iter().all(|&(segment, _)| model.segments[segment].gone)
+                };
+                let removed: Vec<u8> =
+                    model.objects.iter().filter(|of| removable(of.1)).map(|of| *of.0).collect();
+                assert_eq!(cursor.acted, removed.len() as u64);
+                for key in removed {
+                    self.model.remove(key);
+                }
             }
             Op::Mount { segment: number } => {
                 let owner = owner_of(number);
@@ -362,29 +349,56 @@ impl Run {
                 }
             }
             Op::Settle => {
+                let round = now >= self.model.next_round;
                 self.rig.settle();
+                let gone = self.evicted(round);
+                self.model.evict(&gone, round);
                 self.model.settle();
             }
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
+    /// What the model still has and the core has not, for no other reason than eviction.
+    fn evicted(&self, round: bool) -> Vec<u8> {
+        let model = &self.model;
+        let objects = model.objects.iter().filter(|of| !model.is_explained(of.1, round)).map(|of| *of.0);
+        objects.filter(|&key| self.rig.core.object_info(&name(key)).unwrap().is_none()).collect()
+    }
+
+    /// A write has begun in new ranges; `before` is what stays of an object that was complete once.
     fn install(
         &mut self,
-        got: Attempt<Replicas>,
-        rooms: usize,
         writer: u64,
         key: u8,
         size: u64,
-        wanted: u64,
-        established: bool,
-    ) -> bool {
-        let Some(replicas) = self.placed(got, rooms, size, wanted) else { return false };
-        let started = self.model.now;
-        let object =
-            Object { writer, size, started, leased_until: 0, complete: false, established, replicas };
-        self.model.objects.insert(key, object);
-        true
+        want: Want,
+        replicas: Vec<(usize, u64)>,
+        before: Option<&Object>,
+    ) {
+        let new = Object {
+            writer,
+            size,
+            started: self.model.now,
+            leased_until: 0,
+            complete: false,
+            established: false,
+            hard_pinned: want.hard_pin,
+            soft_pinned_until: None,
+            pending_pin: want.soft_pin,
+            group: want.group,
+            replicas,
+        };
+        let object = match before {
+            Some(before) => Object {
+                established: true,
+                hard_pinned: before.hard_pinned,
+                soft_pinned_until: before.soft_pinned_until,
+                group: before.group,
+                ..new
+            },
+            None => new,
+        };
+        self.model.insert(key, object);
     }
 
     /// What a read finds; grants the lease.
@@ -396,10 +410,7 @@ impl Run {
             let gone = object.replicas.iter().all(|&(segment, _)| self.model.segments[segment].gone);
             return Err(if gone { ErrorCode::ObjectNotFound } else { ErrorCode::ReplicaIsNotReady });
         }
-        let until = self.model.now + LEASE;
-        if let Some(object) = self.model.objects.get_mut(&key) {
-            object.leased_until = object.leased_until.max(until);
-        }
+        self.model.lease(key, self.model.now + LEASE);
         Ok(addresses)
     }
 
@@ -407,6 +418,15 @@ impl Run {
         self.rig.check();
         let stats = self.rig.core.stats();
         assert_eq!(stats.keys, self.model.objects.len() as u64);
+        assert_eq!(stats.evicted_keys, self.model.evicted);
+        let pinned = self.model.objects.values().filter(|object| object.soft_pinned_until.is_some()).count();
+        assert_eq!(stats.soft_pinned_keys, pinned as u64);
+        for (&key, object) in &self.model.objects {
+            let info = self.rig.core.object_info(&name(key)).unwrap().expect("it is there");
+            let left = self.model.leased_until(object).saturating_sub(self.model.now);
+            assert_eq!(info.lease_left.map_or(0, |left| left.as_secs()), left);
+            assert_eq!(info.hard_pinned, object.hard_pinned);
+        }
         let live = |at: usize| !self.model.segments[at].gone;
         let aside: u64 = self.model.aside.iter().filter(|of| live(of.0)).map(|of| of.1).sum();
         let held: u64 = self

@@ -3,6 +3,8 @@
 use crate::types::LivenessState;
 use std::collections::BTreeMap;
 
+/// `eviction_high_watermark_ratio` of the core under test.
+pub(super) const WATERMARK: f64 = 0.9;
 const DISCARD: u64 = 30;
 pub(super) const RELEASE: u64 = 600;
 const GRACE: u64 = 40;
@@ -20,6 +22,11 @@ pub(super) struct Object {
     pub(super) leased_until: u64,
     pub(super) complete: bool,
     pub(super) established: bool,
+    pub(super) hard_pinned: bool,
+    pub(super) soft_pinned_until: Option<u64>,
+    /// Seconds of a soft pin that begins with the End.
+    pub(super) pending_pin: Option<u64>,
+    pub(super) group: Option<u8>,
     /// (incarnation of the segment, address)
     pub(super) replicas: Vec<(usize, u64)>,
 }
@@ -43,7 +50,15 @@ pub(super) struct Client {
     pub(super) ready: bool,
 }
 
-#[derive(Debug)]
+/// Ends that may still come of writes that others have taken the place of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owed {
+    ends: u32,
+    refused: bool,
+    due: u64,
+}
+
+#[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) now: u64,
     pub(super) served: u64,
@@ -53,6 +68,12 @@ pub(super) struct Model {
     pub(super) clients: BTreeMap<u64, Client>,
     /// (incarnation of the segment, size, due)
     pub(super) aside: Vec<(usize, u64, u64)>,
+    /// Leases of groups, as long as they have members.
+    pub(super) groups: BTreeMap<u8, u64>,
+    pub(super) owed: BTreeMap<(u8, u64), Owed>,
+    /// A Start has found no room since the last look.
+    pub(super) refused: bool,
+    pub(super) evicted: u64,
 }
 
 impl Model {
@@ -82,13 +103,142 @@ impl Model {
         }
     }
 
+    pub(super) fn leased_until(&self, object: &Object) -> u64 {
+        object.group.map_or(object.leased_until, |group| self.groups.get(&group).copied().unwrap_or(0))
+    }
+
+    pub(super) fn lease(&mut self, key: u8, until: u64) {
+        let Some(object) = self.objects.get_mut(&key) else { return };
+        let lease = match object.group {
+            Some(group) => self.groups.entry(group).or_default(),
+            None => &mut object.leased_until,
+        };
+        *lease = (*lease).max(until);
+    }
+
+    pub(super) fn insert(&mut self, key: u8, object: Object) {
+        if let Some(group) = object.group {
+            self.groups.entry(group).or_default();
+        }
+        self.objects.insert(key, object);
+        self.forget_groups();
+    }
+
+    pub(super) fn remove(&mut self, key: u8) {
+        self.objects.remove(&key);
+        self.forget_groups();
+    }
+
+    /// A group is there as long as it has members.
+    pub(super) fn forget_groups(&mut self) {
+        let objects = &self.objects;
+        self.groups.retain(|&group, _| objects.values().any(|object| object.group == Some(group)));
+    }
+
+    /// The write under way to that key is at its end; its End may come until `due`.
+    pub(super) fn supersede(&mut self, key: u8, writer: u64, due: u64) {
+        let now = self.now;
+        self.owed.retain(|_, owed| owed.due > now);
+        match self.owed.get_mut(&(key, writer)) {
+            Some(owed) if owed.refused => {
+                owed.ends += 1;
+                owed.refused = false;
+            }
+            Some(owed) => {
+                owed.ends += 1;
+                owed.due = owed.due.max(due);
+            }
+            None if due > now => {
+                self.owed.insert((key, writer), Owed { ends: 1, refused: false, due });
+            }
+            None => {}
+        }
+    }
+
+    /// Whether an End counts for the present write.
+    pub(super) fn accept_end(&mut self, key: u8, writer: u64) -> bool {
+        let now = self.now;
+        self.owed.retain(|_, owed| owed.due > now);
+        let Some(owed) = self.owed.get_mut(&(key, writer)) else { return true };
+        if owed.ends == 0 {
+            self.owed.remove(&(key, writer));
+            return true;
+        }
+        owed.ends -= 1;
+        owed.refused = true;
+        false
+    }
+
+    /// An End or a Revoke found nothing.
+    pub(super) fn heard(&mut self, key: u8, writer: u64) {
+        if let Some(owed) = self.owed.get_mut(&(key, writer)) {
+            owed.ends = owed.ends.saturating_sub(1);
+            if owed.ends == 0 && !owed.refused {
+                self.owed.remove(&(key, writer));
+            }
+        }
+    }
+
+    pub(super) fn owes(&self, key: u8, writer: u64) -> bool {
+        self.owed.get(&(key, writer)).is_some_and(|owed| owed.due > self.now && owed.ends > 0)
+    }
+
+    /// The used share of the segments that serve.
+    fn used(&self) -> f64 {
+        let capacity =
+            (0..self.segments.len()).filter(|&at| self.serves(at)).count() as u64 * super::SEGMENT_SIZE;
+        let aside: u64 = self.aside.iter().filter(|of| self.serves(of.0)).map(|of| of.1).sum();
+        let held: u64 = self
+            .objects
+            .values()
+            .map(|object| object.size * object.replicas.iter().filter(|of| self.serves(of.0)).count() as u64)
+            .sum();
+        if capacity == 0 { 0.0 } else { (aside + held) as f64 / capacity as f64 }
+    }
+
+    /// Whether clean-up of what lay on segments that are gone, or (in a round) the discard of what was abandoned,
+    /// explains that it is not there any more.
+    pub(super) fn is_explained(&self, object: &Object, round: bool) -> bool {
+        object.replicas.iter().all(|of| self.segments[of.0].gone) || round && self.abandoned(object)
+    }
+
+    /// Takes over what the core has evicted, after having checked that each may go.
+    pub(super) fn evict(&mut self, gone: &[u8], round: bool) {
+        assert!(gone.is_empty() || self.refused || self.used() > WATERMARK, "nothing asked for it");
+        for &key in gone {
+            let object = &self.objects[&key];
+            assert!(object.complete && !object.hard_pinned, "{key}: {object:?}");
+            assert!(self.leased_until(object) <= self.now, "{key} is leased: {object:?}");
+            // The one that was looked at; others of its group may lie with clients that are Suspected.
+            let served = |object: &Object| {
+                object.replicas.iter().all(|of| self.serves(of.0) || self.segments[of.0].gone)
+            };
+            let Some(group) = object.group else {
+                assert!(served(object), "{key} may come back: {object:?}");
+                continue;
+            };
+            let members = || self.objects.iter().filter(|of| of.1.group == Some(group));
+            assert!(members().any(|of| served(of.1)), "{key} may come back: {object:?}");
+            assert!(
+                members().all(|of| gone.contains(of.0) || self.is_explained(of.1, round)),
+                "all of group {group}, or nothing"
+            );
+        }
+        for key in gone {
+            self.objects.remove(key);
+        }
+        self.evicted += gone.len() as u64;
+        self.refused = false;
+        self.forget_groups();
+    }
+
     /// What a write finds under that key: gone replicas are dropped, and the object with the last.
     pub(super) fn live(&mut self, key: u8) -> Option<Object> {
         let segments = &self.segments;
         let object = self.objects.get_mut(&key)?;
         object.replicas.retain(|&(segment, _)| !segments[segment].gone);
         if object.replicas.is_empty() {
-            self.objects.remove(&key);
+            self.remove(key);
         }
         self.objects.get(&key).cloned()
     }
@@ -150,12 +300,18 @@ impl Model {
                 if let Some(object) = self.objects.get(&key).cloned()
                     && self.abandoned(&object)
                 {
+                    self.supersede(key, object.writer, object.started + RELEASE);
                     self.set_aside(&object, object.started + RELEASE);
                     self.objects.remove(&key);
                 }
             }
+            let now = self.now;
+            for object in self.objects.values_mut() {
+                object.soft_pinned_until = object.soft_pinned_until.filter(|&until| until > now);
+            }
             self.aside.retain(|&(.., due)| due > self.now);
         }
+        self.forget_groups();
     }
 
     pub(super) fn mount(&mut self, client: u64, number: u64, usable_from: u64) {
