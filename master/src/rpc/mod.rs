@@ -12,6 +12,7 @@ pub mod grpc;
 pub mod native;
 mod native_calls;
 mod native_connection;
+mod same_node;
 mod server;
 mod service;
 mod telemetry;

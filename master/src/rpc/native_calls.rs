@@ -11,6 +11,7 @@ use super::{
         generation::{Method, Rpc},
         request::{self, BatchEnd, BatchStart, Request, Start},
     },
+    same_node::SameNode,
     server::Plane,
     service::{HealthReport, Refusal, STORE_VERSION, Service, is_data, parse_regex},
     telemetry::Tally,
@@ -19,7 +20,7 @@ use crate::{
     admin::Protocol,
     error::ErrorCode,
     ha::connections::Activity,
-    types::{Attempt, PutStart, ReplicaType, ReplicateConfig, WalkCursor},
+    types::{Attempt, PutStart, ReplicaType, Replicas, ReplicateConfig, WalkCursor},
 };
 use bytes::BytesMut;
 use regex::bytes::Regex;
@@ -325,11 +326,11 @@ impl Caller {
         reply.send_or_close(self.service.call(|| call(&a.to_core(&config))).await)
     }
 
-    async fn batch_start<T: Payload>(
+    async fn batch_start(
         &self,
         a: &BatchStart<'_>,
         reply: Reply<'_>,
-        call: impl Fn(&PutStart<'_>) -> Attempt<T>,
+        call: impl Fn(&PutStart<'_>) -> Attempt<Replicas>,
     ) -> Served {
         let (keys, groups) = (a.keys.len(), a.config.group_ids);
         if a.slice_lengths.len() != keys || groups.is_some_and(|groups| groups.len() != keys) {
@@ -338,8 +339,9 @@ impl Caller {
         let shared = a.config.to_core();
         // Without groups every key has the same placement and nothing is copied per key.
         let items = a.keys.iter().zip(a.slice_lengths.iter());
-        let start = |key, slice_length, config: &ReplicateConfig<'_>| {
-            call(&PutStart { client: a.client, key, slice_length, config })
+        let mut same_node = SameNode::new(&shared);
+        let mut start = |key, slice_length, config: &ReplicateConfig<'_>| {
+            same_node.start(&PutStart { client: a.client, key, slice_length, config }, &call)
         };
         match groups {
             None => self.batch(items, reply, |(key, length)| start(key, *length, &shared)).await,

@@ -7,6 +7,7 @@ use crate::{
     error::ErrorCode,
     rpc::{
         native::generation::Method,
+        same_node::SameNode,
         server::Plane,
         service::{HealthReport, Refusal, STORE_VERSION, Service, is_data, parse_regex},
         telemetry::Tally,
@@ -115,6 +116,7 @@ impl Calls {
         let client = uuid(request.client_id, "client_id")?;
         let placement = config(request.config.as_ref(), request.keys.len())?;
         let core = self.service.core();
+        let mut same_node = SameNode::new(&placement);
         let matching = request.keys.len() == request.slice_lengths.len();
         let results = self
             .batch(method, request.keys.len(), |i| {
@@ -131,7 +133,10 @@ impl Calls {
                     slice_length: request.slice_lengths[i],
                     config: &placement,
                 };
-                if upsert { core.upsert_start(&start) } else { core.put_start(&start) }
+                same_node.start(
+                    &start,
+                    |start| if upsert { core.upsert_start(start) } else { core.put_start(start) },
+                )
             })
             .await?;
         Ok(Response::new(v1::BatchPutStartResponse { results: results.iter().map(started).collect() }))
