@@ -45,6 +45,13 @@ impl Instant {
         let nanos = duration.as_nanos();
         if nanos > u64::MAX as u128 { Instant::MAX } else { Instant(self.0.saturating_add(nanos as u64)) }
     }
+
+    /// `self - duration`, at least [`Instant::ZERO`].
+    #[must_use]
+    pub const fn saturating_sub(self, duration: Duration) -> Instant {
+        let nanos = duration.as_nanos();
+        if nanos > u64::MAX as u128 { Instant::ZERO } else { Instant(self.0.saturating_sub(nanos as u64)) }
+    }
 }
 
 impl fmt::Debug for Instant {

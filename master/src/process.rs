@@ -1,7 +1,7 @@
 //! The process: from a configuration to a serving master, and to its end.
 
 use crate::{
-    admin::{AdminState, ControlThread},
+    admin::{AdminState, ControlThread, MetadataEntries, MetadataServer},
     clock::{BootClock, Clock},
     config::Loaded,
     ha::{self, Control, HaOptions, Parts, Promotion, connections::Connections, signals},
@@ -33,6 +33,13 @@ pub fn run(loaded: Loaded) -> anyhow::Result<Infallible> {
     if config.enable_fault_injection {
         admin.faults.enable();
     }
+    // The rest of the process: dropped, the server would stop.
+    let metadata = config.metadata.as_ref().map(|metadata| {
+        let entries = MetadataEntries::new(&metadata.cluster, clock.clone());
+        MetadataServer::start(metadata, entries.clone()).map(|server| (entries, server))
+    });
+    let (entries, _metadata_server) = metadata.transpose()?.unzip();
+    let metadata = entries.filter(|_| config.metadata.as_ref().is_some_and(|metadata| metadata.clean_up));
     let control = ControlThread::start(&config.admin, &config.probe, admin.clone())?;
     let parts = Parts {
         permit: permit.clone(),
@@ -41,7 +48,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<Infallible> {
         role: admin.role.clone(),
     };
     let mut lease = ha::start(HaOptions::from_config(&config)?, parts)?;
-    let shared = Shared { config: Arc::new(config), admin, permit, connections, clock };
+    let shared = Shared { config: Arc::new(config), admin, permit, connections, clock, metadata };
 
     let promotion = lease.promotions.blocking_recv().context("the lease thread ended")?;
     let serving = match promote(&shared, &control, &promotion, &lease.control) {

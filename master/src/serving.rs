@@ -1,7 +1,7 @@
 //! Everything that exists only while this process serves: the core, the RPC ports, and the background thread.
 
 use crate::{
-    admin::{AdminState, ControlThread, ProbeTarget},
+    admin::{AdminState, ControlThread, MetadataEntries, ProbeTarget},
     clock::Clock,
     config::Config,
     core::{Core, Listener},
@@ -51,6 +51,8 @@ pub struct Shared {
     pub connections: Arc<Connections>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
+    /// What goes with a client that goes offline, if that is wanted (`enable_metadata_cleanup_on_timeout`).
+    pub metadata: Option<Arc<MetadataEntries>>,
 }
 
 /// A serving master. Dropping it closes its ports and stops its threads, the background last.
@@ -69,13 +71,16 @@ pub struct Serving {
 impl Serving {
     /// A fresh, empty core behind open ports. `remount_hold`: how long re-mounted segments take no allocation.
     pub fn open(shared: &Shared, control: &ControlThread, remount_hold: Duration) -> io::Result<Serving> {
-        let Shared { config, admin, permit, connections, clock } = shared;
+        let Shared { config, admin, permit, connections, clock, metadata } = shared;
         let options = CoreOptions { remount_hold, ..config.core.clone() };
         let faults = admin.faults.clone();
         if faults.fails(FaultStep::Promote) {
             return Err(injected(FaultStep::Promote));
         }
-        let core = Core::new(options, clock.clone(), permit.clone()).with_faults(faults.clone());
+        let mut core = Core::new(options, clock.clone(), permit.clone()).with_faults(faults.clone());
+        if let Some(metadata) = metadata {
+            core = core.with_external_metadata(metadata.clone());
+        }
         let core = Arc::new(core);
         let (readiness, role) = (admin.readiness.clone(), admin.role.clone());
         let service = Service::new(
@@ -86,7 +91,7 @@ impl Serving {
                 readiness: Arc::new(move || readiness.is_ready()),
                 heartbeat_port: AtomicU32::new(0),
                 heartbeat_keep_on_main: config.heartbeat.keep_on_main,
-                fsdir: String::new(),
+                fsdir: config.storage.disk_directory.clone().unwrap_or_default(),
                 enable_disk_eviction: config.storage.enable_disk_eviction,
                 quota_bytes: config.storage.quota_bytes,
                 health_budget: config.probe.health_check_budget(),
@@ -169,6 +174,7 @@ impl Serving {
                 true
             }),
         }));
+        admin.store.open(core.clone(), permit.clone(), clock.clone())?;
         let figures = core.clone();
         admin.metrics.set_store(Some(Arc::new(move || figures.stats())));
         let states = main.thread_states();
@@ -212,6 +218,7 @@ impl Drop for Serving {
     fn drop(&mut self) {
         self.faults.set_target(None);
         self.admin.set_core(None);
+        self.admin.store.close();
     }
 }
 

@@ -70,6 +70,7 @@ pub enum ReplicaStatus {
 #[allow(missing_docs)]
 pub enum SegmentStatus {
     Ok = 1,
+    GracefullyUnmounting = 4,
     Unmounting = 5,
 }
 
@@ -212,8 +213,56 @@ pub struct ReplicaDescriptor {
     pub segment: Arc<SegmentSpec>,
 }
 
-/// The replicas of one object; nearly always one.
-pub type Replicas = SmallVec<[ReplicaDescriptor; 1]>;
+/// A replica in a file that clients reach by themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskDescriptor {
+    /// Unique in the process, among all replicas.
+    pub id: u64,
+    /// Processing until its writer says that the file is there.
+    pub status: ReplicaStatus,
+    /// The file.
+    pub file_path: Arc<[u8]>,
+    /// Bytes of the value.
+    pub size: u64,
+}
+
+/// The replicas of one object: nearly always one, in memory. As a slice it is those in memory; one on disk comes last.
+#[derive(Clone, Debug, Default)]
+pub struct Replicas {
+    /// In the memory of clients.
+    pub memory: SmallVec<[ReplicaDescriptor; 1]>,
+    /// In a file, if the master was started with `root_fs_dir`.
+    pub disk: Option<DiskDescriptor>,
+}
+
+impl Replicas {
+    /// Whether there is none of any kind.
+    pub fn is_empty(&self) -> bool {
+        self.memory.is_empty() && self.disk.is_none()
+    }
+
+    /// How many there are of all kinds.
+    pub fn count(&self) -> usize {
+        self.memory.len() + usize::from(self.disk.is_some())
+    }
+
+    /// Bytes of the value.
+    pub fn value_size(&self) -> u64 {
+        self.memory
+            .first()
+            .map(|replica| replica.size)
+            .or(self.disk.as_ref().map(|disk| disk.size))
+            .unwrap_or(0)
+    }
+}
+
+impl std::ops::Deref for Replicas {
+    type Target = [ReplicaDescriptor];
+
+    fn deref(&self) -> &[ReplicaDescriptor] {
+        &self.memory
+    }
+}
 
 /// The answer to `GetReplicaList`.
 #[derive(Clone, Debug)]
@@ -247,8 +296,10 @@ pub struct ObjectInfo {
     pub lease_left: Option<Duration>,
     /// Time since the last write to it started.
     pub age: Duration,
-    /// Every replica, with the liveness of the client in whose memory it lies.
+    /// Every replica in memory, with the liveness of the client in whose memory it lies.
     pub replicas: Vec<(ReplicaDescriptor, LivenessState)>,
+    /// The one on disk.
+    pub disk: Option<DiskDescriptor>,
 }
 
 /// Why an operation did not succeed.
@@ -328,6 +379,10 @@ pub struct CoreOptions {
     pub offboarding_queue_limit: u64,
     /// `client_offline_grace_sec`: no client goes Offline before this much of serving time has passed (design §5).
     pub offline_grace: Duration,
+    /// `root_fs_dir`/`cluster_id`: each new object gets a DISK replica below it. None: there are none.
+    pub disk_directory: Option<String>,
+    /// `global_file_segment_size`, bytes; for the metric only, since clients keep to their quotas by themselves.
+    pub disk_capacity: u64,
     /// How far existence probes alone may carry a read lease beyond what the last Get or write gave. `None`: without
     /// bound, as the C++ master; a key that is probed often enough is never evicted then.
     pub exist_lease_bound: Option<Duration>,
@@ -408,6 +463,8 @@ impl Default for CoreOptions {
             offboarding_mode: OffboardingMode::default(),
             offboarding_queue_limit: 10_000,
             offline_grace: Duration::from_secs(40),
+            disk_directory: None,
+            disk_capacity: 0,
             exist_lease_bound: None,
             max_keys: 0,
             max_metadata_bytes: 0,

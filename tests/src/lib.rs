@@ -6,6 +6,7 @@ pub mod namespace;
 pub mod native;
 pub mod promql;
 pub mod released;
+pub mod upstream;
 
 pub use master::{Master, MasterBuilder};
 pub use native::NativeClient;

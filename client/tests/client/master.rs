@@ -209,5 +209,21 @@ master! {
         unmount_segment(UnmountSegmentRequest) -> UnmountSegmentResponse;
         get_storage_config(GetStorageConfigRequest) -> GetStorageConfigResponse;
         get_heartbeat_rpc_port(GetHeartbeatRpcPortRequest) -> GetHeartbeatRpcPortResponse;
+        batch_replica_clear(BatchReplicaClearRequest) -> BatchReplicaClearResponse;
+        evict_disk_replica(EvictDiskReplicaRequest) -> EvictDiskReplicaResponse;
+        batch_evict_disk_replica(BatchEvictDiskReplicaRequest) -> BatchEvictDiskReplicaResponse;
+        graceful_unmount_segment(GracefulUnmountSegmentRequest) -> GracefulUnmountSegmentResponse;
+        query_segment_status(QuerySegmentStatusRequest) -> QuerySegmentStatusResponse;
+        query_segment_status_by_id(QuerySegmentStatusByIdRequest) -> QuerySegmentStatusResponse;
+        batch_query_ip(BatchQueryIpRequest) -> BatchQueryIpResponse;
+        get_fsdir(GetFsdirRequest) -> GetFsdirResponse;
+        mount_local_disk_segment(MountLocalDiskSegmentRequest) -> MountLocalDiskSegmentResponse;
+        unmount_local_disk_segment(UnmountLocalDiskSegmentRequest) -> UnmountLocalDiskSegmentResponse;
+        poll_remove_all(PollRemoveAllRequest) -> PollRemoveAllResponse;
+        mount_no_f_segment(MountNoFSegmentRequest) -> MountNoFSegmentResponse;
+        re_mount_no_f_segment(ReMountNoFSegmentRequest) -> ReMountNoFSegmentResponse;
+        unmount_no_f_segment(UnmountNoFSegmentRequest) -> UnmountNoFSegmentResponse;
+        get_all_no_f_segments(GetAllNoFSegmentsRequest) -> GetAllNoFSegmentsResponse;
+        get_no_f_segments_by_name(GetNoFSegmentsByNameRequest) -> GetNoFSegmentsByNameResponse;
     }
 }

@@ -6,20 +6,25 @@
 mod clients;
 mod faults;
 mod http;
+mod metadata;
 mod metrics;
 mod probe;
+mod query;
 mod routes;
 mod state;
+mod store;
 
 #[cfg(test)]
 mod tests;
 
+pub use metadata::{MetadataEntries, MetadataServer};
 pub use metrics::{
     MetricKind, MetricSpec, Metrics, PerGeneration, Protocol, RpcMetrics, RpcShard, StoreFigures,
     WireMetrics, markdown as metrics_markdown,
 };
 pub use probe::{ProbeFailure, ProbePeers, ProbeTarget};
 pub use state::Readiness;
+pub use store::StoreAccess;
 
 pub use crate::ha::role::{HaState, Leader, RoleInfo};
 
@@ -57,6 +62,8 @@ pub struct AdminState {
     pub metrics: Arc<Metrics>,
     /// `/fault`.
     pub faults: Arc<Faults>,
+    /// `/query_key`, `/get_all_keys` and the like.
+    pub store: StoreAccess,
     /// Which connections are the probe's; for the acceptor.
     pub probe_peers: Arc<ProbePeers>,
     client_pages: clients::ClientPages,
@@ -85,6 +92,7 @@ impl AdminState {
             role,
             metrics,
             faults,
+            store: StoreAccess::default(),
             probe_peers: Arc::default(),
             client_pages: clients::ClientPages::default(),
             config: serde_json::json!({

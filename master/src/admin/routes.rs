@@ -1,6 +1,7 @@
-//! The endpoints (facts §9.2). Every answer comes from atomics and prepared text; none waits for the store.
+//! The endpoints (facts §9.2). Every answer of this file comes from atomics and prepared text; those that look into the
+//! store are in `store` and do so on threads of their own.
 
-use super::{AdminState, clients, faults};
+use super::{AdminState, clients, faults, store};
 use axum::{
     Json, Router,
     extract::State,
@@ -12,7 +13,9 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The paths that exist.
-const PATHS: &str = "/health, /readyz, /metrics, /metrics/summary, /role, /leader, /ha_status, /clients, /clients/summary, /config, /fault";
+const PATHS: &str = "/health, /readyz, /metrics, /metrics/summary, /role, /leader, /ha_status, /clients, /clients/summary, /config, /fault, \
+    /query_key, /batch_query_keys, /get_all_keys, /get_all_segments, /get_segments_detail, /query_segment, \
+    /kv_events/status, /api/v1/segments/status, /api/v1/remove_all, /api/v1/drain_jobs, /api/v1/tenant_quotas";
 
 const INCARNATION: HeaderName = HeaderName::from_static("mooncake-incarnation");
 const EPOCH: HeaderName = HeaderName::from_static("mooncake-epoch");
@@ -32,6 +35,7 @@ pub(super) fn router(state: Arc<AdminState>) -> Router {
         .route("/config", get(config))
         .route("/fault", get(faults::list).delete(faults::clear))
         .route("/fault/{name}", post(faults::inject))
+        .merge(store::router())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(state)
@@ -42,17 +46,15 @@ pub(super) type Shared = State<Arc<AdminState>>;
 /// Liveness of the process: always 200.
 async fn health(State(state): Shared) -> Json<Value> {
     let ha = state.role.state();
-    let mut body = json!({
+    let leader = state.role.leader();
+    Json(json!({
         "status": "ok",
         "role": ha.role(),
         "ha_state": ha.name(),
         "service_ready": state.readiness.service_available(),
-    });
-    if let Some(leader) = state.role.leader() {
-        body["leader_address"] = leader.address.into();
-        body["view_version"] = leader.epoch.into();
-    }
-    Json(body)
+        "leader_address": leader.as_ref().map(|leader| &leader.address),
+        "view_version": leader.as_ref().map(|leader| leader.epoch),
+    }))
 }
 
 /// A5: reads the cache only.
@@ -99,7 +101,7 @@ async fn leader(State(state): Shared) -> Json<Value> {
         Some(leader) => {
             json!({"present": true, "leader_address": leader.address, "view_version": leader.epoch})
         }
-        None => json!({"present": false}),
+        None => json!({"present": false, "leader_address": null, "view_version": null}),
     })
 }
 
@@ -116,6 +118,8 @@ async fn method_not_allowed(method: Method, uri: Uri) -> Response {
     let takes = match uri.path() {
         "/fault" => "GET and DELETE",
         path if path.starts_with("/fault/") => "POST",
+        "/api/v1/tenant_quotas" => "GET, PUT and DELETE",
+        "/api/v1/remove_all" | "/api/v1/drain_jobs" | "/api/v1/drain_jobs/cancel" => "POST",
         _ => "GET",
     };
     let message = format!("{} takes {takes}, not {}", shortened(uri.path()), shortened(method.as_str()));

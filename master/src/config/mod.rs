@@ -30,8 +30,8 @@ pub use option::{Group, Kind, Spec, Status, Unit};
 pub use resolve::{Effective, Setting};
 pub use table::TABLE;
 pub use typed::{
-    AdminConfig, Config, HaConfig, HeartbeatConfig, LogConfig, LogFormat, PodIdentity, ProbeConfig,
-    RpcConfig, StorageAnswers,
+    AdminConfig, Config, HaConfig, HeartbeatConfig, LogConfig, LogFormat, MetadataConfig, PodIdentity,
+    ProbeConfig, RpcConfig, StorageAnswers,
 };
 pub use value::Value;
 

@@ -32,6 +32,7 @@ const fn o(group: Group, name: &'static str, kind: Kind, default: &'static str, 
 }
 
 const GLOG: &str = "this master logs to stderr in its own format";
+const ARENA: &str = "a flag of the client library, which the C++ master lists but does not use";
 const KV_EVENTS_OLD: &str = "deprecated and without effect in the C++ master, too";
 
 /// Every option; one line each.
@@ -106,8 +107,8 @@ pub static TABLE: &[Spec] = &[
     o(Ha, "lease_retry_period_ms", MILLIS_POSITIVE, "1000", "Time between renewals and the deadline of each request."),
     o(Ha, "etcd_endpoints", TEXT, "", "etcd of the etcd backend, separated by `;`.").default_only(),
     // Storage
-    o(Storage, "root_fs_dir", TEXT, "", "Root directory of DISK replicas.").default_only(),
-    o(Storage, "global_file_segment_size", SIZE, "9223372036854775807", "Capacity of DISK replicas.").parameter_of("root_fs_dir"),
+    o(Storage, "root_fs_dir", TEXT, "", "Root directory of DISK replicas, which clients write and read there by themselves; the files lie in its directory `cluster_id`. Empty: there are none."),
+    o(Storage, "global_file_segment_size", SIZE, "9223372036854775807", "Capacity of DISK replicas, for the metric. The default: not known."),
     o(Storage, "enable_disk_eviction", BOOL, "true", "Told to clients: evict from their disk storage."),
     o(Storage, "quota_bytes", SIZE, "0", "Told to clients: quota of their disk storage. 0: theirs to choose."),
     // Logging
@@ -129,6 +130,10 @@ pub static TABLE: &[Spec] = &[
     o(Snapshot, "snapshot_object_store_type", TEXT, "", "local or s3.").parameter_of("enable_snapshot"),
     o(Snapshot, "snapshot_catalog_store_type", TEXT, "", "embedded or redis.").parameter_of("enable_snapshot"),
     o(Snapshot, "snapshot_catalog_store_connstring", TEXT, "", "Address of the catalog.").parameter_of("enable_snapshot"),
+    o(Snapshot, "snapshot_payload_store_type", TEXT, "", "Old name of snapshot_object_store_type.").parameter_of("enable_snapshot"),
+    o(Snapshot, "snapshot_payload_backend_type", TEXT, "", "Old name of snapshot_object_store_type.").parameter_of("enable_snapshot"),
+    o(Snapshot, "snapshot_catalog_backend_type", TEXT, "", "Old name of snapshot_catalog_store_type.").parameter_of("enable_snapshot"),
+    o(Snapshot, "snapshot_catalog_backend_connstring", TEXT, "", "Old name of snapshot_catalog_store_connstring.").parameter_of("enable_snapshot"),
     // Operation log
     o(Oplog, "enable_oplog", BOOL, "false", "Replicate through an operation log in etcd.").default_only(),
     o(Oplog, "oplog_poll_interval_ms", MILLIS_POSITIVE, "1000", "How often a standby looks.").parameter_of("enable_oplog"),
@@ -152,10 +157,11 @@ pub static TABLE: &[Spec] = &[
     o(Offload, "promotion_queue_limit", COUNT, "50000", "Length of its queue.").parameter_of("promotion_on_hit"),
     o(Offload, "promotion_max_per_heartbeat", POSITIVE, "1", "Promotions handed out with one heartbeat.").parameter_of("promotion_on_hit"),
     // Other features
-    o(Features, "enable_http_metadata_server", BOOL, "false", "Serve the transfer engine's metadata over HTTP. Use P2PHANDSHAKE instead.").default_only(),
-    o(Features, "http_metadata_server_port", PORT, "8080", "Its port.").parameter_of("enable_http_metadata_server"),
-    o(Features, "http_metadata_server_host", TEXT, "0.0.0.0", "Its address.").parameter_of("enable_http_metadata_server"),
-    o(Features, "enable_metadata_cleanup_on_timeout", BOOL, "false", "Remove a lost client's metadata there.").default_only(),
+    o(Features, "enable_http_metadata_server", BOOL, "false", "Serve the metadata of transfer engines over HTTP, for clients that are configured with `http://host:port/metadata`."),
+    o(Features, "http_metadata_server_port", PORT, "8080", "Its port."),
+    o(Features, "http_metadata_server_host", ADDRESS, "0.0.0.0", "Address that it binds."),
+    o(Features, "enable_metadata_cleanup_on_timeout", BOOL, "false", "Remove what a client has there when it goes offline, unless a later one at that address has written since."),
+    o(Features, "metadata_cluster_id", TEXT, "", "What the clients have as MC_METADATA_CLUSTER_ID: a part of their keys there.").env("MC_METADATA_CLUSTER_ID"),
     o(Features, "enable_multi_tenants", BOOL, "false", "Keep tenants apart.").default_only(),
     o(Features, "tenant_quota_connector_type", Kind::Choice(&["file", "etcd"]), "file", "Where quotas are kept.").parameter_of("enable_multi_tenants"),
     o(Features, "tenant_quota_connector_uri", TEXT, "", "The same.").parameter_of("enable_multi_tenants"),
@@ -176,11 +182,11 @@ pub static TABLE: &[Spec] = &[
     o(Features, "kv_events_emit_object_key", BOOL, "true", "Keys, too.").parameter_of("enable_kv_events"),
     o(Features, "kv_events_queue_capacity", POSITIVE, "65536", "Length of the queue.").parameter_of("enable_kv_events"),
     o(Features, "kv_events_model_name", TEXT, "", "").ignored(KV_EVENTS_OLD),
-    o(Features, "kv_events_tenant_id", TEXT, "", "").ignored(KV_EVENTS_OLD),
+    o(Features, "kv_events_tenant_id", TEXT, "default", "").ignored(KV_EVENTS_OLD),
     o(Features, "kv_events_additional_salt", TEXT, "", "").ignored(KV_EVENTS_OLD),
     o(Features, "kv_events_lora_name", TEXT, "", "").ignored(KV_EVENTS_OLD),
-    o(Features, "kv_events_block_size", TEXT, "", "").ignored(KV_EVENTS_OLD),
-    o(Features, "kv_events_dp_rank", TEXT, "", "").ignored(KV_EVENTS_OLD),
+    o(Features, "kv_events_block_size", COUNT_U32, "0", "").ignored(KV_EVENTS_OLD),
+    o(Features, "kv_events_dp_rank", COUNT_U32, "0", "").ignored(KV_EVENTS_OLD),
     // glog and gflags
     o(Glog, "minloglevel", Kind::Count { min: 0, max: 3 }, "0", "Sets log_level if that is unset: 0 info, 1 warn, 2 and 3 error."),
     o(Glog, "v", SIGNED, "0", "Sets log_level if that is unset: 1 debug, 2 and more trace."),
@@ -208,7 +214,9 @@ pub static TABLE: &[Spec] = &[
     o(Glog, "symbolize_stacktrace", BOOL, "true", "").ignored(GLOG),
     o(Glog, "alsologtoemail", TEXT, "", "").ignored(GLOG),
     o(Glog, "logemaillevel", SIGNED, "999", "").ignored(GLOG),
-    o(Glog, "logmailer", TEXT, "", "").ignored(GLOG),
+    o(Glog, "logmailer", TEXT, "/bin/mail", "").ignored(GLOG),
+    o(Glog, "use_mmap_arena_allocator", BOOL, "false", "").ignored(ARENA),
+    o(Glog, "mmap_arena_pool_size", SIZE, "8Gi", "").ignored(ARENA),
     o(Glog, "flagfile", TEXT, "", "Read further flags from a file: use config_path.").default_only(),
     o(Glog, "fromenv", TEXT, "", "Read flags from the environment.").default_only(),
     o(Glog, "tryfromenv", TEXT, "", "Read flags from the environment.").default_only(),

@@ -31,6 +31,8 @@ pub struct Config {
     pub ha: Option<HaConfig>,
     /// What `GetStorageConfig` says.
     pub storage: StorageAnswers,
+    /// The HTTP metadata server; None: there is none.
+    pub metadata: Option<MetadataConfig>,
     /// The store.
     pub core: CoreOptions,
     /// Logging.
@@ -140,6 +142,19 @@ pub struct PodIdentity {
     pub max_ordinal: u32,
 }
 
+/// The HTTP metadata server of transfer engines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetadataConfig {
+    /// Address to bind.
+    pub host: IpAddr,
+    /// Port to bind.
+    pub port: u16,
+    /// Whether the entries of a client go when it goes offline.
+    pub clean_up: bool,
+    /// `MC_METADATA_CLUSTER_ID` of the clients; part of their keys.
+    pub cluster: String,
+}
+
 /// What clients are told about their own disk storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageAnswers {
@@ -147,6 +162,8 @@ pub struct StorageAnswers {
     pub enable_disk_eviction: bool,
     /// `quota_bytes`.
     pub quota_bytes: u64,
+    /// `root_fs_dir`/`cluster_id`; None without `root_fs_dir`.
+    pub disk_directory: Option<String>,
 }
 
 /// Logging.
@@ -218,6 +235,12 @@ pub(super) fn build(r: &mut Resolved, layers: &mut Layers, surroundings: &Surrou
             expected: format!("error, warn, info, debug, trace or a filter ({problem})"),
         });
     }
+    if r.flag("enable_metadata_cleanup_on_timeout") && !r.flag("enable_http_metadata_server") {
+        layers.warnings.push(
+            "`enable_metadata_cleanup_on_timeout` has no effect while `enable_http_metadata_server` is off"
+                .to_owned(),
+        );
+    }
     let heartbeat_port = r.port("heartbeat_rpc_port");
     Config {
         cluster_id: r.text("cluster_id").to_owned(),
@@ -241,7 +264,14 @@ pub(super) fn build(r: &mut Resolved, layers: &mut Layers, surroundings: &Surrou
         storage: StorageAnswers {
             enable_disk_eviction: r.flag("enable_disk_eviction"),
             quota_bytes: r.count("quota_bytes"),
+            disk_directory: disk_directory(r),
         },
+        metadata: r.flag("enable_http_metadata_server").then(|| MetadataConfig {
+            host: r.address("http_metadata_server_host"),
+            port: r.port("http_metadata_server_port"),
+            clean_up: r.flag("enable_metadata_cleanup_on_timeout"),
+            cluster: r.text("metadata_cluster_id").to_owned(),
+        }),
         core: store::core_options(r),
         log: LogConfig {
             filter,
@@ -340,7 +370,7 @@ fn generation_ports(r: &Resolved, errors: &mut Vec<ConfigError>) -> Vec<(&'stati
         ports.push(port);
     }
     for (generation, port) in &ports {
-        for name in OWN_PORTS.into_iter().filter(|name| r.port(name) == *port) {
+        for name in own_ports(r).filter(|name| r.port(name) == *port) {
             errors.push(ConfigError::Conflict(format!(
                 "{} and {port} of {} (`{OPTION}`) must be different ports",
                 r.show(name),
@@ -365,6 +395,12 @@ fn with_port(given: &str, port: u16) -> Option<String> {
     };
     let is_name = !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
     is_name.then(|| format!("{host}:{own_port}"))
+}
+
+/// Where DISK replicas lie.
+fn disk_directory(r: &Resolved) -> Option<String> {
+    let root = r.text("root_fs_dir");
+    (!root.is_empty()).then(|| format!("{}/{}", root.trim_end_matches('/'), r.text("cluster_id")))
 }
 
 fn ha(r: &Resolved, errors: &mut Vec<ConfigError>) -> HaConfig {
@@ -435,11 +471,14 @@ fn is_dns_name(name: &str) -> bool {
 }
 
 /// The options that name a port on which this process listens.
-const OWN_PORTS: [&str; 3] = ["rpc_port", "heartbeat_rpc_port", "metrics_port"];
+fn own_ports(r: &Resolved) -> impl Iterator<Item = &'static str> {
+    let metadata = r.flag("enable_http_metadata_server").then_some("http_metadata_server_port");
+    ["rpc_port", "heartbeat_rpc_port", "metrics_port"].into_iter().chain(metadata)
+}
 
 fn check_ports(r: &Resolved, errors: &mut Vec<ConfigError>) {
     let ports: Vec<(&str, u16)> =
-        OWN_PORTS.into_iter().map(|name| (name, r.port(name))).filter(|(_, port)| *port > 0).collect();
+        own_ports(r).map(|name| (name, r.port(name))).filter(|(_, port)| *port > 0).collect();
     for (i, (name, port)) in ports.iter().enumerate() {
         for (other, _) in ports[..i].iter().filter(|(_, p)| p == port) {
             errors.push(ConfigError::Conflict(format!(

@@ -36,6 +36,7 @@ impl Core {
             return IDLE;
         }
         let now = self.clock.now();
+        self.graceful_tick(now);
         let mut more = self.offboarding_tick(now, STEPS_PER_TICK);
         more |= self.eviction_tick(&mut progress.eviction, now, STEPS_PER_TICK);
         if now >= progress.next_round && self.permit.held() {

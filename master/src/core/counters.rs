@@ -107,6 +107,12 @@ pub struct CoreStats {
     pub puts_discarded: u64,
     /// Ranges set aside that were released again (`master_put_start_release_cnt`).
     pub ranges_released: u64,
+    /// DISK replicas that are complete (`file_cache_nums_`).
+    pub disk_files: u64,
+    /// Bytes of DISK replicas, unfinished ones included (`master_allocated_file_size_bytes`).
+    pub disk_bytes: u64,
+    /// Bytes that they may take (`master_total_file_capacity_bytes`); 0 without a limit, or without DISK replicas.
+    pub disk_capacity_bytes: u64,
     /// Bytes of memory that the objects take, about.
     pub metadata_bytes: u64,
     /// `max_keys`, 0 for none.
@@ -136,9 +142,13 @@ impl Core {
     pub fn stats(&self) -> CoreStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (keys, unfinished_keys) = self.store.counts();
+        let (disk_files, disk_bytes) = self.disk.as_ref().map(|disk| disk.usage()).unwrap_or_default();
         let mut stats = CoreStats {
             keys,
             unfinished_keys,
+            disk_files,
+            disk_bytes,
+            disk_capacity_bytes: self.disk.as_ref().map_or(0, |_| self.options.disk_capacity),
             suspected_transitions: read(&self.counters.suspected),
             recoveries: read(&self.counters.recovered),
             offline_transitions: read(&self.counters.offline),

@@ -11,6 +11,8 @@ mod background;
 mod counters;
 mod eligibility;
 mod eviction;
+mod graceful;
+mod inspect;
 mod listing;
 mod liveness;
 mod mounts;
@@ -23,10 +25,12 @@ mod tests;
 
 pub use counters::{ClientCounts, CoreStats, SegmentStats};
 pub use eviction::Obstacle;
+pub use graceful::HostsByClient;
+pub use inspect::SegmentInfo;
 pub use listing::{ClientInfo, ClientList, OffboardingInfo};
 pub use liveness::Listener;
-pub use offboarding::{OFFBOARDING_BUCKETS_MS, OffboardingStats};
-pub use store::ShardHold;
+pub use offboarding::{ExternalMetadata, OFFBOARDING_BUCKETS_MS, OffboardingStats};
+pub use store::{HOLD_BUCKETS_US, HoldStats, ShardHold};
 
 use crate::{clock::Clock, fault::Faults, lock::Mutex, permit::ServingPermit, types::CoreOptions};
 use arc_swap::ArcSwap;
@@ -52,6 +56,10 @@ pub struct Core {
     pressure: eviction::Pressure,
     counters: counters::Counters,
     faults: Arc<Faults>,
+    /// Where DISK replicas lie; None without `root_fs_dir`.
+    disk: Option<Arc<store::DiskStorage>>,
+    graceful: graceful::Graceful,
+    external: Option<Arc<dyn ExternalMetadata>>,
 }
 
 impl Core {
@@ -70,6 +78,9 @@ impl Core {
         Core {
             offboarding: offboarding::Offboarding::new(options.offboarding_queue_limit),
             executor: offboarding::executor(options.offboarding_mode),
+            disk: options.disk_directory.as_deref().map(|path| Arc::new(store::DiskStorage::new(path))),
+            graceful: graceful::Graceful::default(),
+            external: None,
             store: store::Store::new(seed, options.max_keys, options.max_metadata_bytes),
             options,
             faults: Faults::new(clock.clone()),
@@ -89,6 +100,13 @@ impl Core {
     #[must_use]
     pub fn with_faults(mut self, faults: Arc<Faults>) -> Core {
         self.faults = faults;
+        self
+    }
+
+    /// With what is kept elsewhere about segments, and goes with their client (B9).
+    #[must_use]
+    pub fn with_external_metadata(mut self, external: Arc<dyn ExternalMetadata>) -> Core {
+        self.external = Some(external);
         self
     }
 

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     clock::Instant,
     error::ErrorCode,
-    types::{CACHELIB_SLAB, ClientId, ClientStatus, MemoryAllocator, SegmentId, SegmentSpec, SegmentStatus},
+    types::{CACHELIB_SLAB, ClientId, ClientStatus, MemoryAllocator, SegmentId, SegmentSpec},
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -143,11 +143,6 @@ impl Core {
     /// Tells the lives of that client apart (B13): never 0, and another one for each record.
     pub fn incarnation(&self, client: ClientId) -> Option<u64> {
         self.clients.with(client, |record| record.incarnation())
-    }
-
-    /// Where a segment stands; `None` if it is not known.
-    pub fn segment_status(&self, segment: SegmentId) -> Option<SegmentStatus> {
-        self.registry.lock().get(segment).map(|segment| segment.status())
     }
 
     /// The client's record, unless the client is behind the barrier of its own offboarding.

@@ -1,7 +1,11 @@
 //! A connection from its first byte: which protocol it speaks, and the permit in front of every write.
 
-use super::{native::generation::Generation, native_connection::NativeConnection, server::ServerShared};
+use super::{
+    native::generation::Generation, native_connection::NativeConnection, server::ServerShared,
+    service::Service,
+};
 use crate::{
+    admin::Protocol,
     ha::connections::{Activity, Registered},
     permit::ServingPermit,
 };
@@ -37,11 +41,11 @@ pub(super) async fn serve(
         .map(|result| result.map(|n| (n == 1).then_some(first[0])));
     match first {
         Ok(Ok(Some(NATIVE_MAGIC))) => {
-            let io = PermitIo::new(stream, shared.permit.clone());
+            let io = PermitIo::new(stream, &shared, Protocol::Native);
             NativeConnection::new(io, peer, generation, &shared).await;
         }
         Ok(Ok(Some(HTTP2_FIRST))) => {
-            let io = PermitIo::new(stream, shared.permit.clone());
+            let io = PermitIo::new(stream, &shared, Protocol::Grpc);
             let activity = io.activity().clone();
             if let Err(error) = shared.grpc.serve(io, activity).await {
                 tracing::debug!(%peer, %error, "gRPC connection ended");
@@ -58,13 +62,29 @@ pub(super) struct PermitIo {
     stream: Registered<TcpStream>,
     activity: Arc<Activity>,
     permit: Arc<ServingPermit>,
+    service: Arc<Service>,
+    protocol: Protocol,
     /// The end of the hold, while a write waits for it.
     hold_over: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl PermitIo {
-    fn new(stream: Registered<TcpStream>, permit: Arc<ServingPermit>) -> PermitIo {
-        PermitIo { activity: stream.activity().clone(), stream, permit, hold_over: None }
+    fn new(stream: Registered<TcpStream>, shared: &ServerShared, protocol: Protocol) -> PermitIo {
+        PermitIo {
+            activity: stream.activity().clone(),
+            stream,
+            permit: shared.permit.clone(),
+            service: shared.service.clone(),
+            protocol,
+            hold_over: None,
+        }
+    }
+
+    fn sent(&self, wrote: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = &wrote {
+            self.service.telemetry().sent(self.protocol, *bytes);
+        }
+        wrote
     }
 
     /// What the connection is doing.
@@ -102,13 +122,20 @@ impl AsyncRead for PermitIo {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(self.stream.get_mut()).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = Pin::new(self.stream.get_mut()).poll_read(cx, buf);
+        let bytes = buf.filled().len() - before;
+        if bytes > 0 {
+            self.service.telemetry().received(self.protocol, bytes);
+        }
+        read
     }
 }
 
 impl AsyncWrite for PermitIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_permitted(cx, |stream, cx| stream.poll_write(cx, buf))
+        let wrote = self.poll_permitted(cx, |stream, cx| stream.poll_write(cx, buf));
+        self.sent(wrote)
     }
 
     fn poll_write_vectored(
@@ -116,7 +143,8 @@ impl AsyncWrite for PermitIo {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_permitted(cx, |stream, cx| stream.poll_write_vectored(cx, bufs))
+        let wrote = self.poll_permitted(cx, |stream, cx| stream.poll_write_vectored(cx, bufs));
+        self.sent(wrote)
     }
 
     fn is_write_vectored(&self) -> bool {

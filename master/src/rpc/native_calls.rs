@@ -20,11 +20,18 @@ use crate::{
     admin::Protocol,
     error::ErrorCode,
     ha::connections::Activity,
-    types::{Attempt, PutStart, ReplicaType, Replicas, ReplicateConfig, WalkCursor},
+    types::{Attempt, PutStart, ReplicaType, Replicas, ReplicateConfig, SegmentStatus, Uuid, WalkCursor},
 };
 use bytes::BytesMut;
 use regex::bytes::Regex;
-use std::{future::poll_fn, sync::Arc, time::Duration};
+use std::{
+    future::poll_fn,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 /// Results of a batch up to this many items are not counted against the budget: a fixed bound per call.
 const UNCOUNTED_ITEMS: usize = 4096;
@@ -47,6 +54,19 @@ pub(super) struct Caller {
     plane: Plane,
     budget: Arc<Budget>,
     activity: Arc<Activity>,
+    /// Large batches under way: their results are the bulk of what a connection can make this process hold.
+    large: AtomicUsize,
+}
+
+/// While so many large batches of one connection are under way, none of its further calls begins.
+const MAX_LARGE: usize = 2;
+
+struct Large<'a>(&'a AtomicUsize);
+
+impl Drop for Large<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The answer under way: where it goes and under which number.
@@ -80,6 +100,17 @@ impl Reply<'_> {
         self.send_or_close(result.map_err(Refusal::Code))
     }
 
+    fn send_status(self, status: Option<SegmentStatus>) -> Served {
+        self.send_result(status.map(|status| i32::from(status as u8)).ok_or(ErrorCode::SegmentNotFound))
+    }
+
+    fn no_room(self, count: usize) -> Served {
+        let message = format!(
+            "there is no room for the results of {count} items in this master's byte budget; send fewer at once"
+        );
+        self.fail(RpcErrorCode::MessageTooLarge, &message)
+    }
+
     fn fail(self, code: RpcErrorCode, message: &str) -> Served {
         write_error(self.out, self.seq, code, message);
         Served::Answered
@@ -93,7 +124,12 @@ impl Caller {
         budget: Arc<Budget>,
         activity: Arc<Activity>,
     ) -> Caller {
-        Caller { service, plane, budget, activity }
+        Caller { service, plane, budget, activity, large: AtomicUsize::new(0) }
+    }
+
+    /// Whether the connection has enough large batches under way.
+    pub(super) fn is_laden(&self) -> bool {
+        self.large.load(Ordering::Relaxed) >= MAX_LARGE
     }
 
     /// Whether a call that had to wait may simply be served again from its beginning: one that touches a single
@@ -111,6 +147,9 @@ impl Caller {
                     | Method::UpsertEnd
                     | Method::UpsertRevoke
                     | Method::Remove
+                    | Method::EvictDiskReplica
+                    | Method::QuerySegmentStatus
+                    | Method::QuerySegmentStatusById
                     | Method::Ping
                     | Method::ServiceReady
                     | Method::GetStorageConfig
@@ -147,6 +186,7 @@ impl Caller {
                 }
                 let (clock, mut tally) = (self.service.clock(), Tally::default());
                 let started = clock.now();
+                let _under_way = self.service.telemetry().begin(Protocol::Native);
                 let served = self.dispatch(request, Reply { out, seq, rpc, tally: &mut tally }).await;
                 if served == Served::Answered {
                     let took = clock.now().saturating_since(started);
@@ -194,6 +234,7 @@ impl Caller {
                     self.batch(a.keys.iter(), Reply { out, seq, rpc, tally: &mut *tally }, get).await;
                 tally.gets = a.keys.len() as u64;
                 (tally.found, tally.found_bytes) = (gets.found, gets.found_bytes);
+                (tally.on_disk, tally.on_disk_bytes) = (gets.on_disk, gets.on_disk_bytes);
                 served
             }
             Request::BatchPutStart(a) => self.batch_start(&a, reply, |start| core.put_start(start)).await,
@@ -218,6 +259,8 @@ impl Caller {
                             .filter(|(_, r)| *r == Ok(true))
                             .map(|(k, _)| Bytes(k))
                             .collect();
+                        let keys = a.keys.len();
+                        reply.tally.items = Some((keys as u64, (keys - cleared.len()) as u64));
                         reply.send(&Ok::<_, ErrorCode>(cleared))
                     }
                     Err(_) => Served::Close,
@@ -282,29 +325,55 @@ impl Caller {
             }
             Request::GetHeartbeatRpcPort(_) => reply.send(&Ok::<u32, ErrorCode>(service.heartbeat_port())),
 
-            // No tasks, local disks or drains exist in this version: what a client asks about them is empty or not found.
-            // So is what QuerySegmentStatus, QuerySegmentStatusById and BatchQueryIp ask about mounted segments, which
-            // the existing master does answer.
-            Request::FetchTasks(_) | Request::BatchQueryIp(_) => reply.send(&Ok::<Empty, ErrorCode>(Empty)),
-            Request::PollRemoveAll(_) => reply.send(&Ok::<bool, ErrorCode>(false)),
-            Request::QueryTask(_) | Request::MarkTaskToComplete(_) => reply.refuse(ErrorCode::TaskNotFound),
-            Request::MountLocalDiskSegment(_) => reply.refuse(ErrorCode::UnableOffload),
-            Request::UnmountLocalDiskSegment(_)
-            | Request::OffloadObjectHeartbeat(_)
+            Request::GracefulUnmountSegment(a) => {
+                let grace = Duration::from_millis(a.grace_period_ms);
+                reply.send_result(core.graceful_unmount_segment(a.segment, a.client, grace))
+            }
+            Request::QuerySegmentStatus(a) => reply.send_status(core.segment_status_by_name(a.name)),
+            Request::QuerySegmentStatusById(a) => reply.send_status(core.segment_status(a.segment)),
+            Request::BatchQueryIp(a) => {
+                let count = a.clients.len();
+                let Some(_held) = self.room_for(count, 2 * size_of::<Uuid>()).await else {
+                    return reply.no_room(count);
+                };
+                let found = core.hosts_of(&a.clients);
+                reply.tally.items = Some((count as u64, (count - found.len().min(count)) as u64));
+                reply.send(&Ok::<_, ErrorCode>(Pairs(&found)))
+            }
+            Request::EvictDiskReplica(a) => {
+                reply.send_or_close(service.call(|| core.evict_disk_replica(a.key, a.kind.0)).await)
+            }
+            Request::BatchEvictDiskReplica(a) => {
+                self.batch(a.keys.iter(), reply, |key| core.evict_disk_replica(key, a.kind.0)).await
+            }
+
+            // No tasks and no local disks exist in this version: what a client asks about them is empty or not found. The
+            // same holds for NoF, which this master does not have.
+            Request::FetchTasks(_) | Request::Unserved(Method::GetAllNoFSegments) => {
+                reply.send(&Ok::<Empty, ErrorCode>(Empty))
+            }
+            Request::QueryTask(_) => reply.refuse(ErrorCode::TaskNotFound),
+            Request::MarkTaskToComplete(a) => reply.refuse(match a.end.status {
+                2 | 3 => ErrorCode::TaskNotFound,
+                _ => ErrorCode::InvalidParams,
+            }),
+            Request::MountLocalDiskSegment(_) | Request::UnmountLocalDiskSegment(_) => {
+                reply.refuse(ErrorCode::UnableOffload)
+            }
+            Request::NotifyOffloadSuccess(a) => reply.send_result(match (a.tasks.len(), a.stored.len()) {
+                (0, 0) => Ok(()),
+                (tasks, stored) if tasks != stored => Err(ErrorCode::InvalidParams),
+                _ => Err(ErrorCode::SegmentNotFound),
+            }),
+            Request::OffloadObjectHeartbeat(_)
             | Request::PromotionObjectHeartbeat(_)
             | Request::ReportSsdCapacity(_)
-            | Request::NotifyOffloadSuccess(_)
-            | Request::QuerySegmentStatus(_)
-            | Request::QuerySegmentStatusById(_) => reply.refuse(ErrorCode::SegmentNotFound),
+            | Request::PollRemoveAll(_)
+            | Request::Unserved(Method::GetNoFSegmentsByName) => reply.refuse(ErrorCode::SegmentNotFound),
             Request::CopyEnd(_) | Request::CopyRevoke(_) | Request::MoveEnd(_) | Request::MoveRevoke(_) => {
                 reply.refuse(ErrorCode::ObjectNoReplicationTask)
             }
-            Request::BatchEvictDiskReplica(a) => {
-                reply.send(&AllRefused { code: ErrorCode::UnavailableInCurrentMode, count: a.keys.len() })
-            }
-            Request::EvictDiskReplica(_)
-            | Request::GracefulUnmountSegment(_)
-            | Request::CreateCopyTask(_)
+            Request::CreateCopyTask(_)
             | Request::CreateMoveTask(_)
             | Request::CopyStart(_)
             | Request::MoveStart(_)
@@ -371,11 +440,12 @@ impl Caller {
     ) -> Served {
         let count = items.size_hint().0;
         let Some(_held) = self.room_for(count, size_of::<Result<T, ErrorCode>>()).await else {
-            let message = format!(
-                "there is no room for the results of {count} items in this master's byte budget; send fewer at once"
-            );
-            return reply.fail(RpcErrorCode::MessageTooLarge, &message);
+            return reply.no_room(count);
         };
+        let _large = (count > UNCOUNTED_ITEMS).then(|| {
+            self.large.fetch_add(1, Ordering::Relaxed);
+            Large(&self.large)
+        });
         match self.service.batch(items, each).await {
             Ok(results) => {
                 reply.tally.batch(&results);

@@ -126,7 +126,7 @@ impl NativeConnection {
 
     /// Whether no further call may begin now.
     fn is_full(&self) -> bool {
-        self.parked.len() >= MAX_PARKED || self.output.pending() > OUTPUT_HIGH
+        self.parked.len() >= MAX_PARKED || self.caller.is_laden() || self.output.pending() > OUTPUT_HIGH
     }
 
     /// Handles the complete frames that have arrived, until there is too much under way. Returns how many bytes the next

@@ -28,7 +28,7 @@ impl SameNode {
         }
         let replicas = call(start)?;
         if self.wanted {
-            self.segment = replicas.first().map(|replica| replica.segment.name.clone());
+            self.segment = replicas.memory.first().map(|replica| replica.segment.name.clone());
         }
         Ok(replicas)
     }

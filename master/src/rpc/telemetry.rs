@@ -35,6 +35,10 @@ pub(super) struct Tally {
     pub(super) found: u64,
     /// Bytes of these.
     pub(super) found_bytes: u64,
+    /// Those among the found that lie only on disk.
+    pub(super) on_disk: u64,
+    /// Bytes of these.
+    pub(super) on_disk_bytes: u64,
     /// The size of a value whose put began.
     pub(super) value_bytes: Option<u64>,
 }
@@ -48,9 +52,27 @@ impl Tally {
     pub(super) fn get(&mut self, list: Option<&ReplicaList>) {
         self.gets += 1;
         if let Some(list) = list {
+            let size = list.replicas.value_size();
             self.found += 1;
-            self.found_bytes += list.replicas.first().map_or(0, |replica| replica.size);
+            self.found_bytes += size;
+            if list.replicas.memory.is_empty() {
+                self.on_disk += 1;
+                self.on_disk_bytes += size;
+            }
         }
+    }
+}
+
+/// A call under way.
+pub(super) struct InFlight {
+    metrics: Arc<Metrics>,
+    thread: usize,
+    protocol: Protocol,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.metrics.rpc().shard(self.thread).record_in_flight(self.protocol, -1);
     }
 }
 
@@ -64,6 +86,23 @@ pub(super) struct Telemetry {
 impl Telemetry {
     pub(super) fn new(metrics: Arc<Metrics>) -> Telemetry {
         Telemetry { metrics, misrouted: Mutex::default() }
+    }
+
+    /// Bytes that came in.
+    pub(super) fn received(&self, protocol: Protocol, bytes: usize) {
+        self.metrics.rpc().shard(THREAD.get()).record_received(protocol, bytes as u64);
+    }
+
+    /// Bytes that went out.
+    pub(super) fn sent(&self, protocol: Protocol, bytes: usize) {
+        self.metrics.rpc().shard(THREAD.get()).record_sent(protocol, bytes as u64);
+    }
+
+    /// Counts a call as under way until the returned value is dropped.
+    pub(super) fn begin(&self, protocol: Protocol) -> InFlight {
+        let in_flight = InFlight { metrics: self.metrics.clone(), thread: THREAD.get(), protocol };
+        in_flight.metrics.rpc().shard(in_flight.thread).record_in_flight(protocol, 1);
+        in_flight
     }
 
     /// A Ping that was refused because it came to the main server (C2).
@@ -91,6 +130,9 @@ impl Telemetry {
         }
         if tally.gets > 0 {
             shard.record_gets(tally.gets, tally.found, tally.found_bytes);
+            if tally.on_disk > 0 {
+                shard.record_disk_hits(tally.on_disk, tally.on_disk_bytes);
+            }
         }
         if let Some(bytes) = tally.value_bytes {
             shard.record_value_size(bytes);

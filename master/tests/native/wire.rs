@@ -18,8 +18,8 @@ use mooncake_master::{
         value::Value,
     },
     types::{
-        ClientStatus, ReplicaDescriptor, ReplicaList, ReplicaStatus, ReplicateConfig, SegmentSpec,
-        SoftPinAction, Uuid,
+        ClientStatus, DiskDescriptor, ReplicaDescriptor, ReplicaList, ReplicaStatus, Replicas,
+        ReplicateConfig, SegmentSpec, SoftPinAction, Uuid,
     },
 };
 use smallvec::smallvec;
@@ -325,10 +325,35 @@ fn check<T: Payload + ?Sized>(rpc: &Rpc, value: &T) -> Value {
     decoded.value
 }
 
+/// The path in the third descriptor, whose kind must be the one that the table calls DISK.
+fn path_of_third(rpc: &Rpc, answer: &Value) -> Vec<u8> {
+    let Type::Expected(Type::Struct(list)) = rpc.result() else { panic!("no expected struct") };
+    let Type::Seq(Type::Struct(descriptor)) = list.members[0].1 else { panic!("no descriptors") };
+    let Type::Variant(kinds) = descriptor.members[1].1 else { panic!("no variant") };
+    let Value::Expected(Ok(list)) = answer else { panic!("an error") };
+    let Value::Struct(members) = &**list else { panic!("no struct") };
+    let Value::Seq(replicas) = &members[0] else { panic!("no replicas") };
+    let Value::Struct(third) = &replicas[2] else { panic!("no descriptor") };
+    let Value::Variant(kind, disk) = &third[1] else { panic!("no variant") };
+    let Type::Struct(described) = kinds[usize::from(*kind)] else { panic!("no struct") };
+    assert_eq!(described.name, "DiskDescriptor");
+    let Value::Struct(disk) = &**disk else { panic!("no struct") };
+    let Value::Str(path) = &disk[0] else { panic!("no path") };
+    path.clone()
+}
+
 #[test]
 fn typed_answers_equal_described_ones() {
     let list = |checksum| ReplicaList {
-        replicas: smallvec![replica(1, 2, 3), replica(4, 5, 6)],
+        replicas: Replicas {
+            memory: smallvec![replica(1, 2, 3), replica(4, 5, 6)],
+            disk: Some(DiskDescriptor {
+                id: 7,
+                status: ReplicaStatus::Complete,
+                file_path: Arc::from(&b"/pool/a/b/key"[..]),
+                size: 8,
+            }),
+        },
         lease_ttl_ms: 10_000,
         object_checksum: checksum,
     };
@@ -336,7 +361,11 @@ fn typed_answers_equal_described_ones() {
         let all = |rpc: &Rpc| match rpc.method() {
             Method::ExistKey | Method::PollRemoveAll => check(rpc, &Ok::<_, ErrorCode>(true)),
             Method::BatchExistKey => check(rpc, &[Ok(true), Ok(false), Err(ErrorCode::ObjectNotFound)][..]),
-            Method::GetReplicaList => check(rpc, &Ok::<_, ErrorCode>(list(Some(9)))),
+            Method::GetReplicaList => {
+                let value = check(rpc, &Ok::<_, ErrorCode>(list(Some(9))));
+                assert_eq!(path_of_third(rpc, &value), b"/pool/a/b/key", "{}", generation.name());
+                value
+            }
             Method::BatchGetReplicaList => {
                 check(rpc, &vec![Ok(list(None)), Err(ErrorCode::ReplicaIsNotReady), Ok(list(Some(1)))])
             }
@@ -424,7 +453,7 @@ fn a_captured_answer_from_the_cores_terms() {
     let client::Place::Memory(buffer) = &first.place else { panic!("not in memory") };
     assert_eq!((buffer.protocol, buffer.endpoint), (&b"tcp"[..], &b"127.0.0.1:12621"[..]));
     let again = ReplicaList {
-        replicas: smallvec![replica(first.id, buffer.size, buffer.address)],
+        replicas: Replicas { memory: smallvec![replica(first.id, buffer.size, buffer.address)], disk: None },
         lease_ttl_ms: seen.lease_ttl_ms,
         object_checksum: seen.object_checksum,
     };

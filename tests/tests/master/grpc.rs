@@ -13,12 +13,12 @@ use tonic_reflection::pb::v1::{
     server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
 };
 
-type Client = MasterServiceClient<Channel>;
+pub(crate) type Client = MasterServiceClient<Channel>;
 
-const OK: i32 = 0;
+pub(crate) const OK: i32 = 0;
 
 #[allow(clippy::unnecessary_wraps, reason = "what a message field takes")]
-fn segment(n: u64, size: u64) -> Option<v1::Segment> {
+pub(crate) fn segment(n: u64, size: u64) -> Option<v1::Segment> {
     Some(v1::Segment {
         id: grpc_id(n),
         name: ENDPOINT.into(),
@@ -31,7 +31,7 @@ fn segment(n: u64, size: u64) -> Option<v1::Segment> {
 }
 
 /// A master with one client, number 1, that has mounted 16 MiB.
-async fn with_memory() -> (Master, Client) {
+pub(crate) async fn with_memory() -> (Master, Client) {
     let master = Master::start();
     let mut client = grpc(&master).await;
     let mount = v1::MountSegmentRequest { segment: segment(1, 16 * MIB), client_id: grpc_id(1) };
@@ -39,11 +39,11 @@ async fn with_memory() -> (Master, Client) {
     (master, client)
 }
 
-fn start(key: &str, size: u64) -> v1::PutStartRequest {
+pub(crate) fn start(key: &str, size: u64) -> v1::PutStartRequest {
     v1::PutStartRequest { client_id: grpc_id(1), key: key.into(), slice_length: size, ..Default::default() }
 }
 
-fn end(client: u64, key: &str, checksum: Option<u64>) -> v1::PutEndRequest {
+pub(crate) fn end(client: u64, key: &str, checksum: Option<u64>) -> v1::PutEndRequest {
     let meta = v1::ObjectMeta { key: key.into(), object_checksum: checksum };
     v1::PutEndRequest { client_id: grpc_id(client), object_meta: Some(meta), ..Default::default() }
 }
@@ -52,12 +52,12 @@ fn revoke(client: u64, key: &str) -> v1::PutRevokeRequest {
     v1::PutRevokeRequest { client_id: grpc_id(client), key: key.into(), ..Default::default() }
 }
 
-async fn put(client: &mut Client, key: &str) {
+pub(crate) async fn put(client: &mut Client, key: &str) {
     assert_eq!(client.put_start(start(key, 100)).await.expect("start").into_inner().code, OK, "{key}");
     assert_eq!(client.put_end(end(1, key, None)).await.expect("end").into_inner().code, OK, "{key}");
 }
 
-async fn exists(client: &mut Client, key: &str) -> bool {
+pub(crate) async fn exists(client: &mut Client, key: &str) -> bool {
     let request = v1::ExistKeyRequest { key: key.into(), ..Default::default() };
     let answer = client.exist_key(request).await.expect("exist").into_inner();
     assert_eq!(answer.code, OK);

@@ -2,81 +2,25 @@
 //!
 //! The client opens ports on every address, so everything runs in a network namespace that has nothing but loopback.
 
-use mooncake_tests::master::binary;
+use mooncake_tests::{
+    master::binary,
+    namespace::{self, Namespace, Process},
+    upstream::{python, upstream_master},
+};
 use serde_json::Value;
 use std::{
-    env,
     fs::{self, File},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    path::Path,
 };
 
 /// Calls whose result is another one on purpose, with the reason.
 const DIFFERENCES: &[(&str, &str)] = &[];
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-
-/// Killed by its pid when dropped.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The Python with the client: from the environment, else as the project's own script installs it.
-fn python() -> PathBuf {
-    if let Some(path) = env::var_os("MOONCAKE_CLIENT_PYTHON") {
-        return path.into();
-    }
-    let output =
-        Command::new(format!("{ROOT}/scripts/prepare.sh")).arg("client").output().expect("prepare.sh runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("a path").trim().into()
-}
-
-/// The C++ master in the wheel of that Python.
-fn upstream_master(python: &Path) -> PathBuf {
-    let library = python.parent().and_then(Path::parent).expect("an environment").join("lib");
-    let versions = fs::read_dir(&library).expect("the environment has a lib").flatten();
-    let found =
-        versions.map(|v| v.path().join("site-packages/mooncake/mooncake_master")).find(|path| path.exists());
-    found.unwrap_or_else(|| panic!("no site-packages/mooncake/mooncake_master under {}", library.display()))
-}
-
-/// A network namespace with loopback only, for as long as its first process lives.
-struct Namespace(Process);
-
-impl Namespace {
-    fn new() -> Namespace {
-        let script = "ip link set lo up && echo up && exec sleep 600";
-        let mut child = Command::new("unshare")
-            .args(["--net", "sh", "-c", script])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("unshare");
-        let mut up = [0; 3];
-        let stdout = child.stdout.as_mut().expect("piped");
-        std::io::Read::read_exact(stdout, &mut up).expect("a namespace; only root can make one");
-        Namespace(Process(child))
-    }
-
-    fn command(&self, program: &Path) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/proc/{}/ns/net", self.0.0.id())).arg("--").arg(program);
-        command.stdin(Stdio::null());
-        command
-    }
-}
-
 /// What the client's calls gave with that master, in order.
 fn drive(python: &Path, master: &Path) -> Vec<(String, Value)> {
     let directory = tempfile::tempdir().expect("a directory");
     let log = |name: &str| File::create(directory.path().join(name)).expect("a log");
-    let namespace = Namespace::new();
+    let namespace = Namespace::new(&[]);
     let server = namespace
         .command(master)
         .args([
@@ -114,10 +58,7 @@ fn drive(python: &Path, master: &Path) -> Vec<(String, Value)> {
 
 #[test]
 fn the_unmodified_client_gets_what_the_cpp_master_gives() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!(
-            "SKIPPED: only root can make the network namespace in which the client's ports are harmless"
-        );
+    if !namespace::is_possible() {
         return;
     }
     let python = python();

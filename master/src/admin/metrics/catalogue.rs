@@ -94,6 +94,24 @@ const FIXED: &[(&str, MetricKind, &[&str], &str)] = &[
         "Calls that were answered with an error; a batch only if every item failed.",
     ),
     (
+        "mooncake_master_rpc_received_bytes_total",
+        Counter,
+        &["protocol"],
+        "Bytes that came in over the RPC ports, headers included.",
+    ),
+    (
+        "mooncake_master_rpc_sent_bytes_total",
+        Counter,
+        &["protocol"],
+        "Bytes that went out over the RPC ports, headers included.",
+    ),
+    (
+        "mooncake_master_rpc_in_flight",
+        Gauge,
+        &["protocol"],
+        "Calls that are being served, those that wait for a held shard included.",
+    ),
+    (
         "mooncake_master_heartbeat_routing_mismatches_total",
         Counter,
         &["protocol"],
@@ -141,11 +159,21 @@ const FIXED: &[(&str, MetricKind, &[&str], &str)] = &[
     ("valid_get_nums_", Counter, &[], "Those among them with a readable replica."),
     ("mem_cache_hit_nums_", Counter, &[], "Those among them whose first replica lies in memory."),
     ("mem_cache_hit_bytes_total", Counter, &[], "Bytes of these values."),
+    ("file_cache_hit_nums_", Counter, &[], "Those among them that can be read from disk only."),
+    ("file_cache_hit_bytes_total", Counter, &[], "Bytes of these values."),
     ("master_value_size_bytes", Histogram, &[], "Sizes of the values that puts have started."),
     // The store
     ("master_key_count", Gauge, &[], "Objects, unfinished puts included."),
     ("mooncake_master_unfinished_put_count", Gauge, &[], "Puts that have started and not ended."),
     ("mem_cache_nums_", Gauge, &[], "Objects in memory."),
+    ("file_cache_nums_", Gauge, &[], "Objects with a complete DISK replica."),
+    ("master_allocated_file_size_bytes", Gauge, &[], "Bytes of DISK replicas, unfinished ones included."),
+    (
+        "master_total_file_capacity_bytes",
+        Gauge,
+        &[],
+        "`global_file_segment_size`; 0 if that is not given, or without `root_fs_dir`.",
+    ),
     ("master_allocated_bytes", Gauge, &[], "Bytes of the memory pool in use."),
     ("master_total_capacity_bytes", Gauge, &[], "Bytes of the memory pool."),
     ("segment_allocated_bytes", Gauge, &["segment"], "Bytes in use, by segment name."),
@@ -164,6 +192,18 @@ const FIXED: &[(&str, MetricKind, &[&str], &str)] = &[
         Counter,
         &[],
         "Puts that got fewer replicas than they asked for.",
+    ),
+    (
+        "mooncake_master_shard_hold_seconds",
+        Histogram,
+        &["mode"],
+        "Time for which a shard was held at once, shared (read) or exclusively (write).",
+    ),
+    (
+        "mooncake_master_shard_long_holds_total",
+        Counter,
+        &["operation"],
+        "Holds of a shard above 1 ms, by operation; absent while there was none.",
     ),
     (
         "mooncake_master_metadata_bytes",
@@ -268,10 +308,43 @@ const FIXED: &[(&str, MetricKind, &[&str], &str)] = &[
     ("mooncake_master_offboarded_replicas_total", Counter, &[], "Replicas that offboarding removed."),
 ];
 
+/// Metrics of features of the C++ master that are not in this version, with their feature: always 0, so that dashboards show
+/// what is true.
+pub(super) const ABSENT: &[(&str, MetricKind, &str)] = &[
+    ("master_nof_allocated_bytes", Gauge, "NoF"),
+    ("master_total_nof_capacity_bytes", Gauge, "NoF"),
+    ("master_promotion_in_flight", Gauge, "promotion"),
+    ("master_promotion_admitted_total", Counter, "promotion"),
+    ("master_promotion_cancelled_total", Counter, "promotion"),
+    ("master_promotion_completed_total", Counter, "promotion"),
+    ("master_promotion_completed_bytes_total", Counter, "promotion"),
+    ("master_promotion_expired_total", Counter, "promotion"),
+    ("master_promotion_failed_total", Counter, "promotion"),
+    ("master_promotion_rejected_cap_total", Counter, "promotion"),
+    ("master_promotion_rejected_frequency_total", Counter, "promotion"),
+    ("master_promotion_rejected_watermark_total", Counter, "promotion"),
+    ("master_promotion_candidate_recorded_total", Counter, "promotion"),
+    ("master_promotion_candidate_admitted_total", Counter, "promotion"),
+    ("master_promotion_candidate_admission_rejected_total", Counter, "promotion"),
+    ("master_promotion_candidate_dropped_limit_total", Counter, "promotion"),
+    ("master_promotion_candidate_expired_evaluated_total", Counter, "promotion"),
+    ("master_promotion_candidate_expired_unevaluated_total", Counter, "promotion"),
+    ("ha_oplog_last_sequence_id", Gauge, "the operation log"),
+    ("ha_oplog_applied_sequence_id", Gauge, "the operation log"),
+    ("ha_oplog_standby_lag", Gauge, "the operation log"),
+    ("ha_oplog_pending_entries", Gauge, "the operation log"),
+    ("ha_pending_mutation_queue_size", Gauge, "the operation log"),
+    ("ha_standby_state", Gauge, "the operation log"),
+];
+
 static CATALOGUE: LazyLock<BTreeMap<String, MetricSpec>> = LazyLock::new(|| {
     let mut all = BTreeMap::new();
     for (name, kind, labels, help) in FIXED {
         all.insert((*name).to_owned(), MetricSpec { kind: *kind, labels, help: (*help).to_owned() });
+    }
+    for (name, kind, feature) in ABSENT {
+        let help = format!("Always 0: {feature} is not in this version.");
+        all.insert((*name).to_owned(), MetricSpec { kind: *kind, labels: &[], help });
     }
     let mut counter = |name: String, help: String| {
         all.insert(name, MetricSpec { kind: Counter, labels: &[], help });

@@ -4,6 +4,7 @@ mod catalogue;
 mod families;
 mod rpc;
 mod store;
+mod summary;
 mod wire;
 
 pub use catalogue::{MetricKind, MetricSpec, markdown};
@@ -13,15 +14,15 @@ pub use wire::{PerGeneration, WireMetrics};
 use super::{RoleInfo, state::Readiness};
 use crate::{
     clock::{Clock, Instant},
-    core::CoreStats,
+    core::{CoreStats, HoldStats},
     fault::Faults,
     lock::Mutex,
     permit::ServingPermit,
     rpc::native::generation::Method,
 };
 use families::Families;
-use prometheus::{Registry, TextEncoder};
-use std::{fmt, fmt::Write as _, sync::Arc};
+use prometheus::{Registry, TextEncoder, proto::MetricFamily};
+use std::{fmt, sync::Arc};
 
 /// The figures of the store; must take no shard lock.
 pub type StoreFigures = Arc<dyn Fn() -> CoreStats + Send + Sync>;
@@ -32,6 +33,7 @@ pub struct Metrics {
     wire: WireMetrics,
     store: Mutex<Option<StoreFigures>>,
     registry: Registry,
+    summed: Mutex<summary::Before>,
     readiness: Arc<Readiness>,
     role: Arc<RoleInfo>,
     permit: Arc<ServingPermit>,
@@ -61,6 +63,7 @@ impl Metrics {
             wire: WireMetrics::new(),
             store,
             registry: Registry::new(),
+            summed: Mutex::default(),
             readiness,
             role,
             permit,
@@ -96,6 +99,12 @@ impl Metrics {
 
     /// The Prometheus text format 0.0.4.
     pub(super) fn render(&self) -> String {
+        // Encoding fails only for a family without a sample, and none is opened without one.
+        TextEncoder::new().encode_to_string(&self.gather()).unwrap_or_default()
+    }
+
+    /// Every family, by name.
+    fn gather(&self) -> Vec<MetricFamily> {
         let mut families = Families::default();
         self.process(&mut families);
         self.probe(&mut families);
@@ -104,12 +113,15 @@ impl Metrics {
         self.objects(&mut families);
         if let Some(stats) = self.store_stats() {
             store::collect(&stats, &mut families);
+            store::holds(&HoldStats::of_process(), &mut families);
+        }
+        for (name, ..) in catalogue::ABSENT {
+            families.plain(name, 0);
         }
         let mut all = families.into_vec();
         all.extend(self.registry.gather());
         all.sort_by(|a, b| a.name().cmp(b.name()));
-        // Encoding fails only for a family without a sample, and none is opened without one.
-        TextEncoder::new().encode_to_string(&all).unwrap_or_default()
+        all
     }
 
     fn process(&self, families: &mut Families) {
@@ -174,6 +186,13 @@ impl Metrics {
             }
         }
         for protocol in Protocol::ALL {
+            let (received, sent, in_flight) = self.rpc.traffic(protocol);
+            let labels = [("protocol", protocol.label())];
+            families.number("mooncake_master_rpc_received_bytes_total", &labels, received as f64);
+            families.number("mooncake_master_rpc_sent_bytes_total", &labels, sent as f64);
+            families.number("mooncake_master_rpc_in_flight", &labels, in_flight as f64);
+        }
+        for protocol in Protocol::ALL {
             let name = "mooncake_master_heartbeat_routing_mismatches_total";
             families.number(
                 name,
@@ -197,62 +216,27 @@ impl Metrics {
         let objects = self.rpc.objects();
         families.plain("total_get_nums_", objects.gets);
         families.plain("valid_get_nums_", objects.valid_gets);
-        // Every replica of this version lies in memory.
-        families.plain("mem_cache_hit_nums_", objects.valid_gets);
-        families.plain("mem_cache_hit_bytes_total", objects.hit_bytes);
+        // The sums of several threads are not of one moment.
+        families.plain("mem_cache_hit_nums_", objects.valid_gets.saturating_sub(objects.disk_hits));
+        families.plain("mem_cache_hit_bytes_total", objects.hit_bytes.saturating_sub(objects.disk_hit_bytes));
+        families.plain("file_cache_hit_nums_", objects.disk_hits);
+        families.plain("file_cache_hit_bytes_total", objects.disk_hit_bytes);
         let bounds = rpc::VALUE_SIZE.iter().map(|bound| *bound as f64);
         let sum = objects.value_bytes as f64;
         families.histogram("master_value_size_bytes", &[], bounds, &objects.value_buckets, sum);
     }
 
-    /// One line for people.
+    /// One line for people, with the rates since the line before.
     pub(super) fn summary(&self) -> String {
         let state = self.role.state();
-        let mut line = format!(
-            "Role: {} ({}) | Epoch: {} | Ready: {}",
-            state.role(),
-            state.name(),
-            self.permit.epoch(),
-            if self.readiness.is_ready() { "yes" } else { "no" }
-        );
-        if let Some(stats) = self.store_stats() {
-            let share = stats.allocated_bytes as f64 * 100.0 / (stats.capacity_bytes.max(1)) as f64;
-            let _ = write!(
-                line,
-                " | Mem: {} of {} ({share:.1}%) | Keys: {} | Clients: {} active, {} suspected, {} offline",
-                bytes(stats.allocated_bytes),
-                bytes(stats.capacity_bytes),
-                stats.keys,
-                stats.active_clients,
-                stats.suspected_clients,
-                stats.offline_clients
-            );
-        }
-        let _ = write!(line, " | Requests (failed):");
-        for op in ["put_start", "get_replica_list", "exist_key", "remove", "ping"] {
-            let of_op = |method: &&Method| rpc::op(**method) == Some(op) || rpc::batch(**method) == Some(op);
-            let (mut calls, mut failures) = (0, 0);
-            for method in Method::ALL.iter().filter(of_op) {
-                for protocol in Protocol::ALL {
-                    let sums = self.rpc.call(*method, protocol);
-                    calls += sums.calls;
-                    failures += sums.failures;
-                }
-            }
-            let _ = write!(line, " {op} {calls} ({failures})");
-        }
-        line
+        let process = summary::Process {
+            role: state.role(),
+            state: state.name(),
+            service_ready: self.readiness.service_available(),
+            ready: self.readiness.is_ready(),
+            epoch: self.permit.epoch(),
+        };
+        let figures = summary::Figures::of(&self.gather());
+        summary::line(&process, figures, self.clock.now(), &mut self.summed.lock())
     }
-}
-
-/// A size with a unit that people read.
-fn bytes(n: u64) -> String {
-    let mut value = n as f64;
-    for unit in ["B", "KiB", "MiB", "GiB"] {
-        if value < 1024.0 {
-            return if unit == "B" { format!("{n} B") } else { format!("{value:.2} {unit}") };
-        }
-        value /= 1024.0;
-    }
-    format!("{value:.2} TiB")
 }

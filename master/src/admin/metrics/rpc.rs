@@ -2,7 +2,7 @@
 
 use crate::rpc::native::generation::Method;
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicI64, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -107,6 +107,11 @@ pub struct RpcShard {
     gets: AtomicU64,
     valid_gets: AtomicU64,
     hit_bytes: AtomicU64,
+    received: [AtomicU64; Protocol::ALL.len()],
+    sent: [AtomicU64; Protocol::ALL.len()],
+    in_flight: [AtomicI64; Protocol::ALL.len()],
+    disk_hits: AtomicU64,
+    disk_hit_bytes: AtomicU64,
     value_buckets: [AtomicU64; VALUE_SIZE.len() + 1],
     value_bytes: AtomicU64,
 }
@@ -125,6 +130,11 @@ impl RpcShard {
             gets: AtomicU64::new(0),
             valid_gets: AtomicU64::new(0),
             hit_bytes: AtomicU64::new(0),
+            received: Default::default(),
+            sent: Default::default(),
+            in_flight: Default::default(),
+            disk_hits: AtomicU64::new(0),
+            disk_hit_bytes: AtomicU64::new(0),
             value_buckets: Default::default(),
             value_bytes: AtomicU64::new(0),
         }
@@ -173,6 +183,27 @@ impl RpcShard {
         add(&self.hit_bytes, bytes);
     }
 
+    /// Bytes that came in.
+    pub fn record_received(&self, protocol: Protocol, bytes: u64) {
+        add(&self.received[protocol as usize], bytes);
+    }
+
+    /// Bytes that went out.
+    pub fn record_sent(&self, protocol: Protocol, bytes: u64) {
+        add(&self.sent[protocol as usize], bytes);
+    }
+
+    /// A call began (1) or ended (-1).
+    pub fn record_in_flight(&self, protocol: Protocol, change: i64) {
+        self.in_flight[protocol as usize].fetch_add(change, Ordering::Relaxed);
+    }
+
+    /// Those among the keys found that lie only on disk, and their bytes.
+    pub fn record_disk_hits(&self, found: u64, bytes: u64) {
+        add(&self.disk_hits, found);
+        add(&self.disk_hit_bytes, bytes);
+    }
+
     /// The size of a value that a put has started, bytes.
     pub fn record_value_size(&self, bytes: u64) {
         add(&self.value_bytes, bytes);
@@ -204,6 +235,8 @@ pub(super) struct ObjectSums {
     pub(super) gets: u64,
     pub(super) valid_gets: u64,
     pub(super) hit_bytes: u64,
+    pub(super) disk_hits: u64,
+    pub(super) disk_hit_bytes: u64,
     pub(super) value_buckets: Vec<u64>,
     pub(super) value_bytes: u64,
 }
@@ -242,11 +275,21 @@ impl RpcMetrics {
         self.sum(|s| &s.misrouted_pings[protocol as usize])
     }
 
+    /// Bytes received and sent, and calls under way.
+    pub(super) fn traffic(&self, protocol: Protocol) -> (u64, u64, u64) {
+        let p = protocol as usize;
+        // A call may end on another thread's counter than it began on only if threads share one; the sum is right.
+        let in_flight: i64 = self.shards.iter().map(|s| s.in_flight[p].load(Ordering::Relaxed)).sum();
+        (self.sum(|s| &s.received[p]), self.sum(|s| &s.sent[p]), in_flight.max(0) as u64)
+    }
+
     pub(super) fn objects(&self) -> ObjectSums {
         ObjectSums {
             gets: self.sum(|s| &s.gets),
             valid_gets: self.sum(|s| &s.valid_gets),
             hit_bytes: self.sum(|s| &s.hit_bytes),
+            disk_hits: self.sum(|s| &s.disk_hits),
+            disk_hit_bytes: self.sum(|s| &s.disk_hit_bytes),
             value_buckets: (0..=VALUE_SIZE.len()).map(|i| self.sum(|s| &s.value_buckets[i])).collect(),
             value_bytes: self.sum(|s| &s.value_bytes),
         }

@@ -1,15 +1,36 @@
 //! The figures of the core.
 
 use super::families::Families;
-use crate::core::{CoreStats, OFFBOARDING_BUCKETS_MS, Obstacle};
+use crate::core::{CoreStats, HOLD_BUCKETS_US, HoldStats, OFFBOARDING_BUCKETS_MS, Obstacle};
 use std::{borrow::Cow, collections::BTreeMap};
+
+/// How long shards were held.
+pub(super) fn holds(stats: &HoldStats, families: &mut Families) {
+    for (mode, buckets, nanos) in
+        [("read", &stats.read, stats.read_nanos), ("write", &stats.write, stats.write_nanos)]
+    {
+        families.histogram(
+            "mooncake_master_shard_hold_seconds",
+            &[("mode", mode)],
+            HOLD_BUCKETS_US.iter().map(|us| *us as f64 / 1e6),
+            buckets,
+            nanos as f64 / 1e9,
+        );
+    }
+    for (operation, count) in &stats.long {
+        let name = "mooncake_master_shard_long_holds_total";
+        families.number(name, &[("operation", operation)], *count as f64);
+    }
+}
 
 pub(super) fn collect(stats: &CoreStats, families: &mut Families) {
     for (name, value) in [
         ("master_key_count", stats.keys),
         ("mooncake_master_unfinished_put_count", stats.unfinished_keys),
-        // Every replica of this version lies in memory.
         ("mem_cache_nums_", stats.keys - stats.unfinished_keys.min(stats.keys)),
+        ("file_cache_nums_", stats.disk_files),
+        ("master_allocated_file_size_bytes", stats.disk_bytes),
+        ("master_total_file_capacity_bytes", stats.disk_capacity_bytes),
         ("master_allocated_bytes", stats.allocated_bytes),
         ("master_total_capacity_bytes", stats.capacity_bytes),
         ("master_put_start_discarded_staging_size", stats.aside_bytes),

@@ -1,6 +1,6 @@
 //! How the store is to behave.
 
-use super::Resolved;
+use super::{Resolved, disk_directory};
 use crate::types::{AllocationStrategy, CoreOptions, EvictionOptions, MemoryAllocator, OffboardingMode};
 
 pub(super) fn core_options(r: &Resolved) -> CoreOptions {
@@ -24,6 +24,11 @@ pub(super) fn core_options(r: &Resolved) -> CoreOptions {
         },
         offboarding_queue_limit: r.count("offboarding_queue_limit"),
         offline_grace: r.time("client_offline_grace_sec"),
+        disk_directory: disk_directory(r),
+        // The default says that nobody knows, which upstream shows as 0.
+        disk_capacity: Some(r.count("global_file_segment_size"))
+            .filter(|n| *n < i64::MAX as u64)
+            .unwrap_or(0),
         exist_lease_bound: Some(r.time("exist_lease_bound_ms")).filter(|bound| !bound.is_zero()),
         max_keys: r.count("max_keys"),
         max_metadata_bytes: r.count("max_metadata_bytes"),

@@ -23,7 +23,14 @@ use crate::{
     },
     fault::FaultStep,
 };
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+/// What other parts of the process keep about segments by their names.
+pub trait ExternalMetadata: Send + Sync {
+    /// Drops what was written about the segment until then: its client is gone for good. What is newer belongs to a later
+    /// incarnation, or to another process at that address. Must not wait for anything.
+    fn forget(&self, segment_name: &[u8], written_until: Instant);
+}
 
 /// The pause after a first failure; it doubles with each further one, up to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(200);
@@ -39,6 +46,10 @@ pub(crate) struct OffboardingJob {
     /// What is still to be cleaned; the last one is being worked on.
     segments: Vec<Arc<Segment>>,
     progress: Arc<Progress>,
+    /// Names under which others keep something about the segments of a retired client.
+    names: BTreeSet<Arc<[u8]>>,
+    /// A time at which that client was silent already: what was written later is not its own.
+    silent_since: Instant,
     enqueued: Instant,
     /// Not before this, after a step that got nowhere.
     not_before: Instant,
@@ -69,6 +80,8 @@ impl OffboardingJob {
             record,
             segments,
             progress,
+            names: BTreeSet::new(),
+            silent_since: now,
             enqueued: now,
             not_before: now,
             failures: 0,
@@ -117,7 +130,10 @@ impl Core {
             segment.close();
         }
         self.publish_placement(&registry);
-        let job = OffboardingJob::new(Some(record.clone()), segments, now);
+        let mut job = OffboardingJob::new(Some(record.clone()), segments, now);
+        job.names = job.segments.iter().map(|segment| segment.spec().name.clone()).collect();
+        // It was silent for the active TTL before it became Suspected, which was at that time.
+        job.silent_since = seen.since().saturating_sub(self.options.client_active_ttl);
         self.offboarding.show(record.id(), job.progress.clone());
         Some(job)
     }
@@ -150,11 +166,22 @@ impl Core {
             if self.faults.fails(FaultStep::RemoveRecord) {
                 return Step::Stuck;
             }
+            self.forget_externally(job);
             let registry = self.registry.lock();
             debug_assert!(registry.owned_by(record).is_empty());
             self.clients.remove(record);
         }
         Step::Done
+    }
+
+    /// Drops what is kept elsewhere about the segments of the job's client, but for names under which somebody else, a later
+    /// incarnation as a rule, has mounted memory again.
+    fn forget_externally(&self, job: &OffboardingJob) {
+        let Some(external) = &self.external else { return };
+        let placement = self.placement.load();
+        for name in job.names.iter().filter(|name| !placement.has_name(name)) {
+            external.forget(name, job.silent_since);
+        }
     }
 
     /// Takes at most 64 keys (or ranges set aside) out of a closed segment.

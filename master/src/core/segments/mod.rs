@@ -38,6 +38,8 @@ pub(crate) struct Segment {
     /// No allocation before this (design §7).
     usable_from: Instant,
     unmounting: AtomicBool,
+    /// It still serves reads and takes nothing new; an unmount follows.
+    graceful: AtomicBool,
     /// Nothing free is larger than this: a hint, so that a full segment costs one load and no lock.
     fit_limit: AtomicU64,
     /// Bytes asked for by what is taken, set aside included.
@@ -76,6 +78,7 @@ impl Segment {
             owner,
             usable_from,
             unmounting: AtomicBool::new(false),
+            graceful: AtomicBool::new(false),
             allocated: AtomicU64::new(0),
             aside: AtomicU64::new(0),
             keys: AtomicU64::new(0),
@@ -98,7 +101,22 @@ impl Segment {
     }
 
     pub(crate) fn status(&self) -> SegmentStatus {
-        if self.is_unmounting() { SegmentStatus::Unmounting } else { SegmentStatus::Ok }
+        if self.is_unmounting() {
+            SegmentStatus::Unmounting
+        } else if self.is_graceful() {
+            SegmentStatus::GracefullyUnmounting
+        } else {
+            SegmentStatus::Ok
+        }
+    }
+
+    pub(crate) fn is_graceful(&self) -> bool {
+        self.graceful.load(Ordering::Acquire)
+    }
+
+    /// From now on nothing is allocated; what is there stays readable until the unmount.
+    pub(crate) fn begin_graceful(&self) {
+        self.graceful.store(true, Ordering::Release);
     }
 
     /// When allocations may start.
@@ -123,7 +141,7 @@ impl Segment {
 
     /// Whether it is worth asking for `size` bytes: no means that nothing free is that large.
     pub(crate) fn may_fit(&self, size: u64) -> bool {
-        size <= self.fit_limit.load(Ordering::Relaxed)
+        size <= self.fit_limit.load(Ordering::Relaxed) && !self.is_graceful()
     }
 
     /// Takes `size` bytes for the key with that hash: range and address. The caller holds the key's shard for

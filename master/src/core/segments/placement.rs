@@ -94,6 +94,11 @@ impl Placement {
         placement
     }
 
+    /// Whether something of that name is mounted.
+    pub(crate) fn has_name(&self, name: &[u8]) -> bool {
+        self.by_name.contains_key(name)
+    }
+
     /// Every segment.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.names.iter().flat_map(|named| &named.segments)

@@ -3,7 +3,7 @@
 use super::{Placement, Segment};
 use crate::{
     core::liveness::ClientLivenessRecord,
-    types::{SegmentId, SegmentSpec},
+    types::{SegmentId, SegmentSpec, SegmentStatus},
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,7 +21,7 @@ pub(crate) enum Known {
     No,
     /// The same segment of the same client.
     Same,
-    /// It is on its way out.
+    /// It is on its way out, gracefully or not.
     Unmounting,
     /// Another one.
     Different,
@@ -34,7 +34,7 @@ impl Registry {
 
     pub(crate) fn compare(&self, spec: &SegmentSpec, owner: Option<&Arc<ClientLivenessRecord>>) -> Known {
         let Some(segment) = self.segments.get(&spec.id) else { return Known::No };
-        if segment.is_unmounting() {
+        if segment.status() != SegmentStatus::Ok {
             return Known::Unmounting;
         }
         let mounted = segment.spec();
@@ -61,7 +61,6 @@ impl Registry {
     }
 
     /// Every segment.
-    #[cfg(test)]
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.segments.values()
     }

@@ -86,7 +86,12 @@ impl Core {
                     evicted.keys += 1;
                     evicted.bytes += bytes(object);
                     let hash = self.store.hash(object.key());
-                    shard.erase(hash, position);
+                    if object.disk().is_some() {
+                        // Its file goes on serving it.
+                        shard.change(hash, position, |object| drop(object.extract(|_| true)));
+                    } else {
+                        shard.erase(hash, position);
+                    }
                 }
                 Verdict::EvictGroup => {
                     let group = object.group().cloned();

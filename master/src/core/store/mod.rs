@@ -2,8 +2,11 @@
 
 mod aging;
 mod ceiling;
+mod disk;
 mod evict;
 mod group;
+mod holds;
+mod inspect;
 mod lease;
 mod object;
 mod put;
@@ -16,7 +19,9 @@ mod upsert;
 mod walk;
 
 pub(crate) use aging::Queue;
+pub(crate) use disk::{DiskReplica, DiskStorage};
 pub(crate) use evict::{Doomed, Evicted};
+pub use holds::{HOLD_BUCKETS_US, HoldStats};
 pub(crate) use object::{NewObject, Object, PendingPin, Replica, bytes_of};
 pub use shard::ShardHold;
 pub(crate) use shard::{ShardRead, ShardWrite};
@@ -34,6 +39,7 @@ use shard::Shard;
 use std::{
     fmt,
     hash::{BuildHasher, Hasher},
+    panic::Location,
 };
 
 /// Most keys that one hold of a shard's lock handles.
@@ -94,27 +100,36 @@ impl Store {
         &self.shards[usize::from(index)]
     }
 
-    /// The shard of that hash for reading, without waiting.
+    /// The shard of that hash for reading, without waiting. A long hold is counted for the file of the caller.
+    #[track_caller]
     pub(crate) fn read(&self, hash: u64) -> Attempt<ShardRead<'_>> {
         self.read_shard(Store::shard_of(hash))
     }
 
     /// The shard of that hash for writing, without waiting.
+    #[track_caller]
     pub(crate) fn write(&self, hash: u64) -> Attempt<ShardWrite<'_>> {
         self.write_shard(Store::shard_of(hash))
     }
 
+    #[track_caller]
     pub(crate) fn read_shard(&self, shard: u16) -> Attempt<ShardRead<'_>> {
-        try_for_moments(|| self.shard(shard).try_read()).ok_or(OpError::Busy { shard })
+        let place = Location::caller();
+        let read = try_for_moments(|| self.shard(shard).try_read());
+        read.map(|read| read.timed(place)).ok_or(OpError::Busy { shard })
     }
 
+    #[track_caller]
     pub(crate) fn write_shard(&self, shard: u16) -> Attempt<ShardWrite<'_>> {
-        try_for_moments(|| self.shard(shard).try_write(self)).ok_or(OpError::Busy { shard })
+        let place = Location::caller();
+        let write = try_for_moments(|| self.shard(shard).try_write(self));
+        write.map(|write| write.timed(place)).ok_or(OpError::Busy { shard })
     }
 
     /// The same for background work, which may wait.
+    #[track_caller]
     pub(crate) fn write_blocking(&self, shard: u16) -> ShardWrite<'_> {
-        self.shard(shard).write(self)
+        self.shard(shard).write(self).timed(Location::caller())
     }
 
     /// Keys, and how many of these are unfinished.

@@ -1,6 +1,7 @@
 //! One object: its key, its replicas and what is known about it, in as few bytes as that takes.
 
 use super::{
+    DiskReplica,
     aging::{Queue, Slot},
     group::{Group, MemberState},
     lease::Lease,
@@ -141,11 +142,12 @@ struct Extra {
     /// Where the pin stands among those that will end.
     pin_slot: Slot,
     pending_pin: Option<PendingPin>,
+    disk: Option<DiskReplica>,
 }
 
 impl Default for Extra {
     fn default() -> Extra {
-        Extra { group: None, soft_pinned_until: None, pin_slot: Slot::NONE, pending_pin: None }
+        Extra { group: None, soft_pinned_until: None, pin_slot: Slot::NONE, pending_pin: None, disk: None }
     }
 }
 
@@ -329,6 +331,7 @@ impl Object {
                 && extra.soft_pinned_until.is_none()
                 && extra.pending_pin.is_none()
                 && extra.pin_slot == Slot::NONE
+                && extra.disk.is_none()
         }) {
             self.extra = None;
         }
@@ -378,17 +381,64 @@ impl Object {
         self.replicas().iter().all(are)
     }
 
-    /// Whether a write to it has started and not ended.
+    /// The replica on disk.
+    pub(crate) fn disk(&self) -> Option<&DiskReplica> {
+        self.extra.as_ref()?.disk.as_ref()
+    }
+
+    pub(crate) fn disk_mut(&mut self) -> Option<&mut DiskReplica> {
+        self.extra.as_mut()?.disk.as_mut()
+    }
+
+    /// Replaces the replica on disk; gives back the one that was there.
+    pub(crate) fn set_disk(&mut self, disk: Option<DiskReplica>) -> Option<DiskReplica> {
+        if disk.is_none() && self.extra.is_none() {
+            return None;
+        }
+        let before = mem::replace(&mut self.extra().disk, disk);
+        self.tidy();
+        before
+    }
+
+    /// A write to the replica on disk that has not ended is given up.
+    pub(crate) fn drop_unfinished_disk(&mut self) {
+        if self.disk().is_some_and(|disk| !disk.is_complete()) {
+            drop(self.set_disk(None));
+        }
+    }
+
+    /// Whether it has no replica of any kind, and so is to be erased.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.replicas().is_empty() && self.disk().is_none()
+    }
+
+    /// Whether a replica of any kind was written to its end.
+    pub(crate) fn has_complete(&self) -> bool {
+        self.any(Replica::is_complete) || self.disk().is_some_and(DiskReplica::is_complete)
+    }
+
+    /// Whether it can be read somewhere.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.any(Replica::is_readable) || self.disk().is_some_and(DiskReplica::is_complete)
+    }
+
+    /// Who is writing to its replicas in memory.
+    pub(crate) fn writing_to_memory(&self) -> Option<ClientId> {
+        self.any(|replica| !replica.is_complete()).then_some(self.writer)
+    }
+
+    /// Whether a write to a replica of any kind has started and not ended.
     pub(crate) fn is_unfinished(&self) -> bool {
-        self.any(|replica| !replica.is_complete())
+        self.any(|replica| !replica.is_complete()) || self.disk().is_some_and(|disk| !disk.is_complete())
     }
 
     /// Whether nothing of it will ever be served again, although background work has not erased it yet.
     pub(crate) fn is_gone(&self) -> bool {
-        self.is_doomed() || self.all(|replica| !replica.eligibility().should_retain_resources())
+        self.is_doomed()
+            || self.disk().is_none() && self.all(|replica| !replica.eligibility().should_retain_resources())
     }
 
-    /// Whether its group has been evicted.
+    /// Whether its group has been evicted. It goes with its file: what is read together is of no use in parts.
     pub(crate) fn is_doomed(&self) -> bool {
         self.group().is_some_and(|group| group.lease.is_doomed())
     }
@@ -401,6 +451,9 @@ impl Object {
         if replicas.is_empty() {
             for replica in self.replicas_mut() {
                 replica.set_status(ReplicaStatus::Processing);
+            }
+            if let Some(disk) = self.disk_mut() {
+                disk.set_status(ReplicaStatus::Processing);
             }
         } else {
             self.lease.reset();
@@ -435,13 +488,30 @@ impl Object {
         }
     }
 
-    /// Every replica for which `show` holds, as clients see it.
-    pub(crate) fn describe(&self, show: impl Fn(&Replica) -> bool) -> Replicas {
-        self.replicas()
-            .iter()
-            .filter(|replica| show(replica))
-            .map(|replica| replica.describe(self.size))
-            .collect()
+    /// Every replica, as its writer sees it.
+    pub(crate) fn describe(&self) -> Replicas {
+        self.describe_if(|_| true, |_| true)
+    }
+
+    /// Every replica that can be read, as a reader sees it.
+    pub(crate) fn describe_readable(&self) -> Replicas {
+        self.describe_if(Replica::is_readable, DiskReplica::is_complete)
+    }
+
+    fn describe_if(
+        &self,
+        show: impl Fn(&Replica) -> bool,
+        show_disk: impl Fn(&DiskReplica) -> bool,
+    ) -> Replicas {
+        Replicas {
+            memory: self
+                .replicas()
+                .iter()
+                .filter(|replica| show(replica))
+                .map(|replica| replica.describe(self.size))
+                .collect(),
+            disk: self.disk().filter(|disk| show_disk(disk)).map(DiskReplica::describe),
+        }
     }
 
     /// All about it, for diagnostics.
@@ -462,6 +532,7 @@ impl Object {
                 .iter()
                 .map(|replica| (replica.describe(self.size), replica.segment.owner().state()))
                 .collect(),
+            disk: self.disk().map(DiskReplica::describe),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `PutStart`, `PutEnd`, `PutRevoke` (facts §3.1, §3.2).
 
-use super::{NewObject, Object, PendingPin, Replica, ShardWrite};
+use super::{DiskReplica, NewObject, Object, PendingPin, Replica, ShardWrite};
 use crate::{
     clock::Instant,
     core::{
@@ -17,7 +17,8 @@ use crate::{
 use smallvec::SmallVec;
 use std::time::Duration;
 
-/// Whether an End or Revoke of that kind means memory replicas: the only ones that there are.
+/// Whether an End or Revoke of that kind means memory replicas. `All` means all but the one on disk, whose writer ends it
+/// by itself.
 fn means_memory(kind: ReplicaType) -> bool {
     matches!(kind, ReplicaType::Memory | ReplicaType::All)
 }
@@ -27,8 +28,8 @@ impl Core {
     /// replicas than asked for are a success, none is not.
     ///
     /// # Errors
-    /// `Busy`; `InvalidParams`: no replicas asked for, an empty key or value, or a soft pin that is out of bounds or
-    /// not enabled; `UnavailableInCurrentMode`, `DfsServiceUnavailable`: `NoF` or DFS replicas; `IllegalClient`: the
+    /// `Busy`; `InvalidParams`: no replicas asked for, or `NoF` ones, an empty key or value, or a soft pin that is out
+    /// of bounds or not enabled; `DfsServiceUnavailable`: DFS replicas; `IllegalClient`: the
     /// writer is Offline; `ObjectAlreadyExists`: it is there, or being written for less than
     /// `put_start_discard_timeout`; `NoAvailableHandle`: no room; `KeysUltraLimit`: `max_keys` or
     /// `max_metadata_bytes` is reached.
@@ -41,9 +42,7 @@ impl Core {
         let now = self.clock.now();
         if let Some(position) = shard.live_position(hash, request.key) {
             let object = shard.at(position);
-            if object
-                .is_some_and(|object| object.any(Replica::is_complete) || !self.is_abandoned(object, now))
-            {
+            if object.is_some_and(|object| object.has_complete() || !self.is_abandoned(object, now)) {
                 return Err(ErrorCode::ObjectAlreadyExists.into());
             }
             self.discard_unfinished(&mut shard, hash, position, now);
@@ -51,17 +50,18 @@ impl Core {
         self.admit(&mut shard, request)?;
         let pinned = request.config.with_hard_pin;
         let replicas = self.place(&mut shard, &placement, request, pinned, now)?;
-        let object = Object::new(&new_object(request, pending_pin, now), replicas);
-        Ok(shard.insert(hash, Box::new(object), request.config.group_id).describe(|_| true))
+        let mut object = Object::new(&new_object(request, pending_pin, now), replicas);
+        object.set_disk(self.new_disk_replica(&mut shard, request));
+        Ok(shard.insert(hash, Box::new(object), request.config.group_id).describe())
     }
 
     /// The writer has written: the object becomes readable. Again for a finished object it is a success and changes
-    /// nothing. `kind` names the replicas meant; there are only memory replicas.
+    /// nothing. `kind` names the replicas meant: those in memory (`Memory`, `All`), or the one on disk (`Disk`).
     ///
     /// # Errors
     /// `Busy`; `IllegalClient`: the object is another client's, or the client is Offline; `ObjectNotFound`: no such
     /// object, or this may be the End of an earlier write of the same client to the key, which was discarded: ours
-    /// counts only when the Ends of both have come.
+    /// counts only when the Ends of both have come; `InvalidWrite`: it is finished and has no replica of that kind.
     pub fn put_end(
         &self,
         client: ClientId,
@@ -73,18 +73,30 @@ impl Core {
         let hash = self.store.hash(key);
         let mut shard = self.store.write(hash)?;
         let position = shard.written_by(client, hash, key)?;
-        if !means_memory(kind) || !shard.at(position).is_some_and(Object::is_unfinished) {
+        let now = self.clock.now();
+        let (of_memory, of_disk) = (means_memory(kind), kind == ReplicaType::Disk);
+        let object = shard.at(position).ok_or(ErrorCode::ObjectNotFound)?;
+        if !object.is_unfinished() {
+            let is_there = of_memory && !object.replicas().is_empty() || of_disk && object.disk().is_some();
+            return if is_there { Ok(()) } else { Err(ErrorCode::InvalidWrite.into()) };
+        }
+        let ends = of_memory && object.any(|replica| !replica.is_complete())
+            || of_disk && object.disk().is_some_and(|disk| !disk.is_complete());
+        if !ends {
             return Ok(());
         }
-        let now = self.clock.now();
-        if !shard.superseded().accept_end(hash, client, now) {
+        if of_memory && !shard.superseded().accept_end(hash, client, now) {
             // It may be the End of a write whose place this one has taken, and whose data are not here.
             return Err(ErrorCode::ObjectNotFound.into());
         }
         shard.note_time(now);
         shard.change(hash, position, |object| {
-            for replica in object.replicas_mut() {
-                replica.set_status(ReplicaStatus::Complete);
+            if of_memory {
+                for replica in object.replicas_mut() {
+                    replica.set_status(ReplicaStatus::Complete);
+                }
+            } else if let Some(disk) = object.disk_mut() {
+                disk.set_status(ReplicaStatus::Complete);
             }
             object.finish_write(checksum, now);
         });
@@ -101,14 +113,14 @@ impl Core {
         let hash = self.store.hash(key);
         let mut shard = self.store.write(hash)?;
         let position = shard.written_by(client, hash, key)?;
+        let (of_memory, of_disk) = (means_memory(kind), kind == ReplicaType::Disk);
         let invalid = |object: &Object| {
-            !object.is_unfinished() || means_memory(kind) && object.any(Replica::is_complete)
+            !object.is_unfinished()
+                || of_memory && object.any(Replica::is_complete)
+                || of_disk && object.disk().is_some_and(DiskReplica::is_complete)
         };
         if shard.at(position).is_none_or(invalid) {
             return Err(ErrorCode::InvalidWrite.into());
-        }
-        if !means_memory(kind) {
-            return Ok(());
         }
         let now = self.clock.now();
         // If an earlier write of this client may be meant, then this one may still be going on.
@@ -117,11 +129,14 @@ impl Core {
             .owes(hash, client, now)
             .then(|| now.saturating_add(self.options.put_start_release_timeout));
         shard.change(hash, position, |object| {
-            for replica in object.extract(|replica| !replica.is_complete()) {
+            for replica in object.extract(|replica| of_memory && !replica.is_complete()) {
                 match aside {
                     Some(due) => replica.set_aside(due),
                     None => drop(replica),
                 }
+            }
+            if of_disk {
+                drop(object.set_disk(None));
             }
         });
         Ok(())
@@ -141,12 +156,7 @@ impl Core {
             return invalid;
         }
         if config.nof_replica_num > 0 {
-            let code = if config.prefer_alloc_in_same_node {
-                ErrorCode::InvalidParams
-            } else {
-                ErrorCode::UnavailableInCurrentMode
-            };
-            return Err(code.into());
+            return invalid;
         }
         let ttl = config.soft_pin_ttl_ms.map(Duration::from_millis);
         let pin = match config.soft_pin_action {
@@ -189,14 +199,26 @@ impl Core {
     ) {
         add(&self.counters.puts_discarded, 1);
         let Some(object) = shard.at(position) else { return };
-        let writer = object.writer();
         let due = object.put_started().saturating_add(self.options.put_start_release_timeout);
-        shard.superseded().note(hash, writer, due, now);
+        if let Some(writer) = object.writing_to_memory() {
+            shard.superseded().note(hash, writer, due, now);
+        }
         shard.change(hash, position, |object| {
             for replica in object.extract(|replica| !replica.is_complete()) {
                 replica.set_aside(due);
             }
+            object.drop_unfinished_disk();
         });
+    }
+
+    /// The DISK replica of a new value, if there are such.
+    pub(super) fn new_disk_replica(
+        &self,
+        shard: &mut ShardWrite<'_>,
+        request: &PutStart<'_>,
+    ) -> Option<DiskReplica> {
+        let disk = self.disk.as_ref()?;
+        Some(disk.replica(request.key, request.slice_length, shard.next_replica_id()))
     }
 
     /// Whether the index may grow by that object. If not, eviction is asked for, and the put may be tried again.

@@ -1,6 +1,5 @@
 //! `ExistKey` and `GetReplicaList` (facts §3.3). Both grant the read lease under the shared lock.
 
-use super::Replica;
 use crate::{
     core::Core,
     error::ErrorCode,
@@ -17,7 +16,7 @@ impl Core {
         let hash = self.store.hash(key);
         let shard = self.store.read(hash)?;
         let Some(object) = shard.find(hash, key) else { return Ok(false) };
-        if !object.any(Replica::is_readable) {
+        if !object.is_readable() {
             return Ok(false);
         }
         let until = self.clock.now().saturating_add(self.options.read_lease_ttl);
@@ -47,7 +46,7 @@ impl Core {
         let hash = self.store.hash(key);
         let shard = self.store.read(hash)?;
         let object = shard.find(hash, key).ok_or(ErrorCode::ObjectNotFound)?;
-        let replicas = object.describe(Replica::is_readable);
+        let replicas = object.describe_readable();
         if replicas.is_empty() {
             let code =
                 if object.is_gone() { ErrorCode::ObjectNotFound } else { ErrorCode::ReplicaIsNotReady };

@@ -5,7 +5,7 @@ use crate::{
     clock::Instant,
     core::Core,
     error::ErrorCode,
-    types::{Attempt, ClientId},
+    types::{Attempt, ClientId, ReplicaType},
 };
 
 /// Whether an object may be removed now. A force overrides the lease, never a write under way.
@@ -34,6 +34,25 @@ impl Core {
         Ok(())
     }
 
+    /// A client dropped the file of a DISK replica; without such a replica it is a success. The object goes with its last
+    /// replica. There are no `LocalDisk` replicas in this version, so for that kind nothing happens.
+    ///
+    /// # Errors
+    /// `Busy`; `ObjectNotFound`; `InvalidParams`: another kind of replica.
+    pub fn evict_disk_replica(&self, key: &[u8], kind: ReplicaType) -> Attempt<()> {
+        let hash = self.store.hash(key);
+        let mut shard = self.store.write(hash)?;
+        let position = shard.live_position(hash, key).ok_or(ErrorCode::ObjectNotFound)?;
+        match kind {
+            ReplicaType::Disk => {
+                shard.change(hash, position, |object| drop(object.set_disk(None)));
+                Ok(())
+            }
+            ReplicaType::LocalDisk => Ok(()),
+            _ => Err(ErrorCode::InvalidParams.into()),
+        }
+    }
+
     /// One key of a `BatchReplicaClear`: the client's own finished object without a lease loses its replicas on that
     /// segment, or all of them if the name is empty. Whether anything was cleared; what does not qualify is left
     /// alone without an error.
@@ -55,7 +74,8 @@ impl Core {
             let meant = |replica: &Replica| {
                 replica.is_complete() && (segment_name.is_empty() || replica.is_named(segment_name))
             };
-            !object.extract(meant).is_empty()
+            let on_disk = segment_name.is_empty() && object.set_disk(None).is_some();
+            !object.extract(meant).is_empty() || on_disk
         });
         Ok(cleared == Some(true))
     }

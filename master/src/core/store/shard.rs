@@ -5,6 +5,7 @@ use super::{
     aging::{Aging, Front, Queue, Slot, not_before},
     bytes_of,
     ceiling::Footprint,
+    holds::{Hold, HoldMode},
     superseded::Superseded,
 };
 use crate::{
@@ -17,6 +18,7 @@ use hashbrown::HashTable;
 use std::{
     fmt,
     ops::Deref,
+    panic::Location,
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
@@ -60,13 +62,17 @@ pub(crate) struct Contents {
 }
 
 /// A shard locked for reading.
-pub(crate) struct ShardRead<'a>(RwLockReadGuard<'a, Contents>);
+pub(crate) struct ShardRead<'a> {
+    contents: RwLockReadGuard<'a, Contents>,
+    hold: Option<Hold>,
+}
 
 /// A shard locked for writing.
 pub(crate) struct ShardWrite<'a> {
     contents: RwLockWriteGuard<'a, Contents>,
     shard: &'a Shard,
     store: &'a Store,
+    hold: Option<Hold>,
 }
 
 /// Holds a shard's lock for writing until it is dropped: for fault injection and tests (see
@@ -109,19 +115,20 @@ impl Shard {
     }
 
     pub(crate) fn try_read(&self) -> Option<ShardRead<'_>> {
-        self.lock.try_read().map(ShardRead)
+        self.lock.try_read().map(|contents| ShardRead { contents, hold: None })
     }
 
     pub(crate) fn try_write<'a>(&'a self, store: &'a Store) -> Option<ShardWrite<'a>> {
-        self.lock.try_write().map(|contents| ShardWrite { contents, shard: self, store })
+        self.lock.try_write().map(|contents| ShardWrite { contents, shard: self, store, hold: None })
     }
 
+    #[track_caller]
     pub(crate) fn read(&self) -> ShardRead<'_> {
-        ShardRead(self.lock.read())
+        ShardRead { contents: self.lock.read(), hold: None }.timed(Location::caller())
     }
 
     pub(crate) fn write<'a>(&'a self, store: &'a Store) -> ShardWrite<'a> {
-        ShardWrite { contents: self.lock.write(), shard: self, store }
+        ShardWrite { contents: self.lock.write(), shard: self, store, hold: None }
     }
 
     /// Keys and unfinished keys, as of the last change; no lock.
@@ -203,11 +210,19 @@ impl Contents {
     }
 }
 
+impl ShardRead<'_> {
+    /// Counts how long it is held, for the operation at that place.
+    pub(crate) fn timed(mut self, place: &'static Location<'static>) -> Self {
+        self.hold = Some(Hold::begin(HoldMode::Read, place));
+        self
+    }
+}
+
 impl Deref for ShardRead<'_> {
     type Target = Contents;
 
     fn deref(&self) -> &Contents {
-        &self.0
+        &self.contents
     }
 }
 
@@ -220,6 +235,12 @@ impl Deref for ShardWrite<'_> {
 }
 
 impl ShardWrite<'_> {
+    /// Counts how long it is held, for the operation at that place.
+    pub(crate) fn timed(mut self, place: &'static Location<'static>) -> Self {
+        self.hold = Some(Hold::begin(HoldMode::Write, place));
+        self
+    }
+
     fn table_hash(store: &Store, object: &Object) -> u64 {
         spread(tag_of(store.hash(object.key())))
     }
@@ -275,7 +296,7 @@ impl ShardWrite<'_> {
             self.store.groups().update(group, before, after);
         }
         object.tidy();
-        let is_empty = object.replicas().is_empty();
+        let is_empty = object.is_empty();
         match (before.unfinished, after.unfinished) {
             (true, false) => self.finished(hash),
             (false, true) => self.contents.unfinished.push(hash),
@@ -330,7 +351,7 @@ impl ShardWrite<'_> {
         }
         let left = self.change(hash, position, |object| {
             drop(object.extract(gone));
-            !object.replicas().is_empty()
+            !object.is_empty()
         });
         (left == Some(true)).then_some(position)
     }

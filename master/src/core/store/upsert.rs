@@ -31,20 +31,24 @@ impl Core {
         else {
             self.admit(&mut shard, request)?;
             let replicas = self.place(&mut shard, &placement, request, new.hard_pinned, now)?;
-            return Ok(shard.insert(hash, Box::new(Object::new(&new, replicas)), group).describe(|_| true));
+            let mut object = Object::new(&new, replicas);
+            object.set_disk(self.new_disk_replica(&mut shard, request));
+            return Ok(shard.insert(hash, Box::new(object), group).describe());
         };
         let stays = object.is_established();
-        if stays && object.group_name() != group {
+        // Who names no group means the one that the object has.
+        if stays && !group.is_empty() && object.group_name() != group {
             return Err(ErrorCode::InvalidParams.into());
         }
         let in_place = object.size() == request.slice_length
             && object.any(Replica::is_complete)
             && object.all(|replica| !replica.is_complete() || replica.eligibility().can_serve());
-        let pre_empted = object.is_unfinished().then(|| object.writer());
+        let pre_empted = object.writing_to_memory();
         let hard_pinned = if stays { object.is_hard_pinned() } else { new.hard_pinned };
-        let mut replicas = None;
+        let (mut replicas, mut disk) = (None, None);
         if !in_place {
             replicas = Some(self.place(&mut shard, &placement, request, hard_pinned, now)?);
+            disk = self.new_disk_replica(&mut shard, request);
         }
         let due = now.saturating_add(self.options.put_start_release_timeout);
         if let Some(writer) = pre_empted {
@@ -54,17 +58,22 @@ impl Core {
             for replica in object.extract(|replica| !in_place || !replica.is_complete()) {
                 replica.set_aside(due);
             }
+            object.drop_unfinished_disk();
         };
         if let (false, Some(replicas)) = (stays, &mut replicas) {
             // Nobody has ever read it: nothing of it stays.
-            let replicas = std::mem::take(replicas);
+            let mut object = Object::new(&new, std::mem::take(replicas));
+            object.set_disk(disk);
             shard.change(hash, position, set_aside);
-            return Ok(shard.insert(hash, Box::new(Object::new(&new, replicas)), group).describe(|_| true));
+            return Ok(shard.insert(hash, Box::new(object), group).describe());
         }
         let described = shard.change(hash, position, |object| {
             set_aside(object);
             object.start_write(&new, replicas.unwrap_or_default());
-            object.describe(|_| true)
+            if !in_place {
+                drop(object.set_disk(disk));
+            }
+            object.describe()
         });
         described.ok_or(ErrorCode::InternalError.into())
     }

@@ -1,6 +1,6 @@
 //! Walks over all keys, in steps of at most 64 keys of one shard (A10).
 
-use super::{KEYS_PER_HOLD, Object, Replica, remove::removable, shard::Contents};
+use super::{KEYS_PER_HOLD, Object, remove::removable, shard::Contents};
 use crate::{
     core::{Core, SHARDS},
     types::{Attempt, Replicas, Walk, WalkCursor},
@@ -81,7 +81,7 @@ impl Core {
         }
         let position = scan(&contents, cursor.position as usize, |_, object| {
             if regex.is_match(object.key()) {
-                let replicas = object.describe(Replica::is_readable);
+                let replicas = object.describe_readable();
                 if !replicas.is_empty() && object.lease().extend(lease) {
                     found.push((object.key().into(), replicas));
                 }
@@ -95,7 +95,7 @@ impl Core {
     }
 
     /// The next shard that has keys.
-    fn next_shard(&self, cursor: &mut WalkCursor) -> Option<u16> {
+    pub(super) fn next_shard(&self, cursor: &mut WalkCursor) -> Option<u16> {
         while cursor.shard < SHARDS {
             if self.store.shard(cursor.shard).counts().0 > 0 {
                 return Some(cursor.shard);
@@ -108,7 +108,7 @@ impl Core {
 }
 
 /// Starts the shard anew if its entries have moved since the last step: whether that was in the middle of it.
-fn settle(cursor: &mut WalkCursor, layout: u64) -> bool {
+pub(super) fn settle(cursor: &mut WalkCursor, layout: u64) -> bool {
     let moved = cursor.position > 0 && cursor.layout != layout;
     if moved {
         cursor.position = 0;
@@ -118,7 +118,7 @@ fn settle(cursor: &mut WalkCursor, layout: u64) -> bool {
 }
 
 /// Visits up to [`KEYS_PER_HOLD`] objects from `position` on: where to go on.
-fn scan(contents: &Contents, position: usize, mut visit: impl FnMut(usize, &Object)) -> usize {
+pub(super) fn scan(contents: &Contents, position: usize, mut visit: impl FnMut(usize, &Object)) -> usize {
     let end = contents.positions().min(position.saturating_add(POSITIONS_PER_HOLD));
     let mut left = KEYS_PER_HOLD;
     for position in position..end {
@@ -134,7 +134,7 @@ fn scan(contents: &Contents, position: usize, mut visit: impl FnMut(usize, &Obje
 }
 
 /// Moves on, to the next shard if this one is through: whether it is.
-fn advance(cursor: &mut WalkCursor, position: usize, end: usize) -> bool {
+pub(super) fn advance(cursor: &mut WalkCursor, position: usize, end: usize) -> bool {
     cursor.position = position as u64;
     let through = position >= end;
     if through {

@@ -12,7 +12,7 @@ const LOOKS: [&str; 5] =
 
 /// Who may, and why. Whoever wants to know whether something *serves* or is *kept* asks
 /// [`ServingEligibility`](crate::core::eligibility::ServingEligibility), and belongs not here.
-const ALLOWED: [(&str, &str); 15] = [
+const ALLOWED: [(&str, &str); 18] = [
     ("core/liveness/", "it is the client table"),
     ("core/eligibility.rs", "it is the one place that decides"),
     ("core/offboarding/", "retires an incarnation, and compares it before it erases"),
@@ -21,11 +21,14 @@ const ALLOWED: [(&str, &str); 15] = [
     ("core/segments/placement.rs", "knows the host of a writer by the segments that it owns"),
     ("core/segments/registry.rs", "compares the owner of what is mounted"),
     ("core/counters.rs", "counts clients by state"),
+    ("core/graceful.rs", "finds the segments of a client, whatever its state"),
+    ("core/inspect.rs", "shows the state of a segment's owner in diagnostics (B13)"),
     ("core/listing.rs", "shows clients by state"),
     ("core/store/object.rs", "shows the state of a replica's owner in diagnostics (B13)"),
     ("core/tests/", "tests"),
     ("types.rs", "defines the states"),
     ("admin/clients.rs", "shows clients by state"),
+    ("admin/store/json.rs", "shows the state of a segment's owner in diagnostics (B13)"),
     ("admin/metrics/wire.rs", "counts the clients of each wire generation, in a table of its own"),
     ("rpc/generations/", "keeps that table"),
 ];

@@ -2,8 +2,10 @@
 
 mod architecture;
 mod clients;
+mod disk;
 mod eviction;
 mod footprint;
+mod graceful;
 mod model;
 mod objects;
 mod offboarding;

@@ -13,7 +13,7 @@ fn put_start_checks_its_arguments_in_order() {
     assert_eq!(check(b"", 1, &ok), ErrorCode::InvalidParams);
     assert_eq!(check(b"k", 0, &ok), ErrorCode::InvalidParams);
     let nof = ReplicateConfig { nof_replica_num: 1, ..ok.clone() };
-    assert_eq!(check(b"k", 1, &nof), ErrorCode::UnavailableInCurrentMode);
+    assert_eq!(check(b"k", 1, &nof), ErrorCode::InvalidParams);
     let near = ReplicateConfig { prefer_alloc_in_same_node: true, ..nof.clone() };
     assert_eq!(check(b"k", 1, &near), ErrorCode::InvalidParams);
     assert_eq!(check(b"", 1, &nof), ErrorCode::InvalidParams, "the key is checked first");

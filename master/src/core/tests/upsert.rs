@@ -95,7 +95,10 @@ fn group_and_pins_stay_with_an_object_that_was_complete() {
     rig.start(2, b"k", 10).unwrap();
     upsert(10, &grouped).unwrap();
     rig.end(1, b"k").unwrap();
-    assert_eq!(code(rig.upsert(1, b"k", 10)), ErrorCode::InvalidParams);
+    let other = ReplicateConfig { group_id: b"h", ..ReplicateConfig::default() };
+    assert_eq!(code(upsert(10, &other)), ErrorCode::InvalidParams);
+    rig.upsert(1, b"k", 10).expect("who names no group means the one that it has");
+    rig.end(1, b"k").unwrap();
     let plain = ReplicateConfig { group_id: b"g", ..ReplicateConfig::default() };
     for size in [10, 20] {
         upsert(size, &plain).unwrap();

@@ -1,244 +1,23 @@
 //! The calls: translate, call the service, translate back.
 
-use super::convert::{code, config, group_id, replica, replica_type, routing_mismatch, segment, uuid};
+use super::{
+    convert::{code, replica_type, replicas, routing_mismatch, segment, uuid},
+    steps::{Answer, Calls, exists, no_permit, replica_list, units},
+};
 use crate::{
     admin::Protocol,
-    clock::Instant,
     error::ErrorCode,
     rpc::{
         native::generation::Method,
-        same_node::SameNode,
         server::Plane,
-        service::{HealthReport, Refusal, STORE_VERSION, Service, is_data, parse_regex},
+        service::{HealthReport, STORE_VERSION, parse_regex},
         telemetry::Tally,
     },
-    types::{Attempt, ClientStatus, OpError, PutStart, ReplicaList, Replicas, WalkCursor},
+    types::{ClientStatus, OpError, ReplicaType, SegmentStatus, Uuid, WalkCursor},
 };
 use mooncake_proto::v1;
-use regex::bytes::Regex;
-use std::sync::Arc;
+use std::time::Duration;
 use tonic::{Request, Response, Status};
-
-type Answer<T> = Result<Response<T>, Status>;
-
-pub(super) struct Calls {
-    service: Arc<Service>,
-    plane: Plane,
-}
-
-impl Calls {
-    pub(super) fn new(service: Arc<Service>, plane: Plane) -> Calls {
-        Calls { service, plane }
-    }
-
-    /// In front of every call but Ping and ServiceReady.
-    fn main_only(&self, method: Method) -> Result<(), Status> {
-        match self.plane {
-            Plane::Main => {
-                if is_data(method) {
-                    self.service.info().faults.before_handler();
-                }
-                Ok(())
-            }
-            Plane::Heartbeat => Err(Status::unimplemented(format!(
-                "{method:?} is not served on the heartbeat port, only Ping and ServiceReady are"
-            ))),
-        }
-    }
-
-    async fn call<T>(
-        &self,
-        method: Method,
-        call: impl FnMut() -> Attempt<T>,
-    ) -> Result<Result<T, ErrorCode>, Status> {
-        self.main_only(method)?;
-        let started = self.service.clock().now();
-        let result = match self.service.call(call).await {
-            Ok(value) => Ok(value),
-            Err(Refusal::Code(code)) => Err(code),
-            Err(Refusal::NoPermit) => return Err(no_permit()),
-        };
-        let tally = Tally { failed: result.is_err(), ..Tally::default() };
-        self.count(method, &tally, started);
-        Ok(result)
-    }
-
-    fn count(&self, method: Method, tally: &Tally, started: Instant) {
-        let took = self.service.clock().now().saturating_since(started);
-        self.service.telemetry().count(method, Protocol::Grpc, tally, took);
-    }
-
-    async fn batch<T>(
-        &self,
-        method: Method,
-        total: usize,
-        mut each: impl FnMut(usize) -> Attempt<T>,
-    ) -> Result<Vec<Result<T, ErrorCode>>, Status> {
-        self.main_only(method)?;
-        let started = self.service.clock().now();
-        let results = self.service.batch(0..total, |i| each(*i)).await.map_err(|_| no_permit())?;
-        let mut tally = Tally::default();
-        tally.batch(&results);
-        self.count(method, &tally, started);
-        Ok(results)
-    }
-
-    async fn start(
-        &self,
-        method: Method,
-        request: v1::PutStartRequest,
-        upsert: bool,
-    ) -> Answer<v1::PutStartResponse> {
-        self.main_only(method)?;
-        let client = uuid(request.client_id, "client_id")?;
-        let mut placement = config(request.config.as_ref(), 1)?;
-        placement.group_id = group_id(request.config.as_ref(), 0);
-        let start = PutStart {
-            client,
-            key: request.key.as_bytes(),
-            slice_length: request.slice_length,
-            config: &placement,
-        };
-        let core = self.service.core();
-        let result = self
-            .call(method, || if upsert { core.upsert_start(&start) } else { core.put_start(&start) })
-            .await?;
-        Ok(Response::new(started(&result)))
-    }
-
-    async fn batch_start(
-        &self,
-        method: Method,
-        request: v1::BatchPutStartRequest,
-        upsert: bool,
-    ) -> Answer<v1::BatchPutStartResponse> {
-        self.main_only(method)?;
-        let client = uuid(request.client_id, "client_id")?;
-        let placement = config(request.config.as_ref(), request.keys.len())?;
-        let core = self.service.core();
-        let mut same_node = SameNode::new(&placement);
-        let matching = request.keys.len() == request.slice_lengths.len();
-        let results = self
-            .batch(method, request.keys.len(), |i| {
-                if !matching {
-                    return Err(OpError::Failed(ErrorCode::InvalidParams));
-                }
-                let placement = crate::types::ReplicateConfig {
-                    group_id: group_id(request.config.as_ref(), i),
-                    ..placement.clone()
-                };
-                let start = PutStart {
-                    client,
-                    key: request.keys[i].as_bytes(),
-                    slice_length: request.slice_lengths[i],
-                    config: &placement,
-                };
-                same_node.start(
-                    &start,
-                    |start| if upsert { core.upsert_start(start) } else { core.put_start(start) },
-                )
-            })
-            .await?;
-        Ok(Response::new(v1::BatchPutStartResponse { results: results.iter().map(started).collect() }))
-    }
-
-    async fn end(&self, method: Method, request: v1::PutEndRequest) -> Answer<v1::PutEndResponse> {
-        self.main_only(method)?;
-        let client = uuid(request.client_id, "client_id")?;
-        let kind = replica_type(request.replica_type)?;
-        let meta = request.object_meta.ok_or_else(|| Status::invalid_argument("object_meta: is missing"))?;
-        let core = self.service.core();
-        let result = self
-            .call(method, || core.put_end(client, meta.key.as_bytes(), meta.object_checksum, kind))
-            .await?;
-        Ok(Response::new(v1::PutEndResponse { code: code(&result) }))
-    }
-
-    async fn batch_end(
-        &self,
-        method: Method,
-        request: v1::BatchPutEndRequest,
-    ) -> Answer<v1::BatchPutEndResponse> {
-        self.main_only(method)?;
-        let client = uuid(request.client_id, "client_id")?;
-        let kind = replica_type(request.replica_type)?;
-        let core = self.service.core();
-        let metas = &request.object_metas;
-        let results = self
-            .batch(method, metas.len(), |i| {
-                core.put_end(client, metas[i].key.as_bytes(), metas[i].object_checksum, kind)
-            })
-            .await?;
-        Ok(Response::new(v1::BatchPutEndResponse { results: units(&results) }))
-    }
-
-    async fn revoke(&self, method: Method, request: v1::PutRevokeRequest) -> Answer<v1::PutRevokeResponse> {
-        self.main_only(method)?;
-        let client = uuid(request.client_id, "client_id")?;
-        let kind = replica_type(request.replica_type)?;
-        let core = self.service.core();
-        let result = self.call(method, || core.put_revoke(client, request.key.as_bytes(), kind)).await?;
-        Ok(Response::new(v1::PutRevokeResponse { code: code(&result) }))
-    }
-
-    async fn batch_revoke(
-        &self,
-        method: Method,
-        request: v1::BatchPutRevokeRequest,
-    ) -> Answer<v1::BatchPutRevokeResponse> {
-        self.main_only(method)?;
-        let client = uuid(request.client_id, "client_id")?;
-        let kind = replica_type(request.replica_type)?;
-        let core = self.service.core();
-        let keys = &request.keys;
-        let results =
-            self.batch(method, keys.len(), |i| core.put_revoke(client, keys[i].as_bytes(), kind)).await?;
-        Ok(Response::new(v1::BatchPutRevokeResponse { results: units(&results) }))
-    }
-
-    async fn remove_matching(
-        &self,
-        method: Method,
-        regex: Option<&Regex>,
-        force: bool,
-    ) -> Result<i64, Status> {
-        self.main_only(method)?;
-        let core = self.service.core();
-        let mut cursor = WalkCursor::default();
-        self.service
-            .walk(|| core.remove_matching(regex, force, &mut cursor))
-            .await
-            .map_err(|_| no_permit())?;
-        Ok(cursor.acted as i64)
-    }
-}
-
-fn no_permit() -> Status {
-    Status::unavailable("this master stopped serving; connect to the active again")
-}
-
-fn started(result: &Result<Replicas, ErrorCode>) -> v1::PutStartResponse {
-    let replicas =
-        result.as_ref().map_or_else(|_| Vec::new(), |replicas| replicas.iter().map(replica).collect());
-    v1::PutStartResponse { code: code(result), replicas }
-}
-
-fn replica_list(result: &Result<ReplicaList, ErrorCode>) -> v1::GetReplicaListResponse {
-    let value = result.as_ref().ok().map(|list| v1::ReplicaList {
-        replicas: list.replicas.iter().map(replica).collect(),
-        lease_ttl_ms: list.lease_ttl_ms,
-        object_checksum: list.object_checksum,
-    });
-    v1::GetReplicaListResponse { code: code(result), value }
-}
-
-fn exists(result: Result<bool, ErrorCode>) -> v1::ExistKeyResponse {
-    v1::ExistKeyResponse { code: code(&result), exists: result.unwrap_or(false) }
-}
-
-fn units(results: &[Result<(), ErrorCode>]) -> Vec<v1::Result> {
-    results.iter().map(|result| v1::Result { code: code(result) }).collect()
-}
 
 #[tonic::async_trait]
 impl v1::master_service_server::MasterService for Calls {
@@ -305,9 +84,9 @@ impl v1::master_service_server::MasterService for Calls {
         // A key that is no text cannot be named in this API; native clients see it.
         let entries = found
             .iter()
-            .filter_map(|(key, replicas)| {
+            .filter_map(|(key, found)| {
                 let key = std::str::from_utf8(key).ok()?.to_owned();
-                let replicas = replicas.iter().map(replica).collect();
+                let replicas = replicas(found);
                 Some(v1::get_replica_list_by_regex_response::Entry { key, replicas })
             })
             .collect();
@@ -541,4 +320,194 @@ impl v1::master_service_server::MasterService for Calls {
         let heartbeat_rpc_port = self.service.heartbeat_port();
         Ok(Response::new(v1::HeartbeatServiceReadyResponse { heartbeat_rpc_port }))
     }
+
+    async fn batch_replica_clear(
+        &self,
+        request: Request<v1::BatchReplicaClearRequest>,
+    ) -> Answer<v1::BatchReplicaClearResponse> {
+        self.main_only(Method::BatchReplicaClear)?;
+        let v1::BatchReplicaClearRequest { keys, client_id, segment_name } = request.into_inner();
+        let client = uuid(client_id, "client_id")?;
+        let core = self.service.core();
+        let cleared = self
+            .batch(Method::BatchReplicaClear, keys.len(), |i| {
+                core.batch_replica_clear(client, keys[i].as_bytes(), segment_name.as_bytes())
+            })
+            .await?;
+        let cleared_keys =
+            keys.into_iter().zip(cleared).filter(|(_, done)| *done == Ok(true)).map(|(key, _)| key).collect();
+        Ok(Response::new(v1::BatchReplicaClearResponse { cleared_keys }))
+    }
+
+    async fn evict_disk_replica(
+        &self,
+        request: Request<v1::EvictDiskReplicaRequest>,
+    ) -> Answer<v1::EvictDiskReplicaResponse> {
+        self.main_only(Method::EvictDiskReplica)?;
+        let request = request.into_inner();
+        uuid(request.client_id, "client_id")?;
+        let kind = disk_type(request.replica_type)?;
+        let core = self.service.core();
+        let result = self
+            .call(Method::EvictDiskReplica, || core.evict_disk_replica(request.key.as_bytes(), kind))
+            .await?;
+        Ok(Response::new(v1::EvictDiskReplicaResponse { code: code(&result) }))
+    }
+
+    async fn batch_evict_disk_replica(
+        &self,
+        request: Request<v1::BatchEvictDiskReplicaRequest>,
+    ) -> Answer<v1::BatchEvictDiskReplicaResponse> {
+        self.main_only(Method::BatchEvictDiskReplica)?;
+        let request = request.into_inner();
+        uuid(request.client_id, "client_id")?;
+        let kind = disk_type(request.replica_type)?;
+        let (core, keys) = (self.service.core(), &request.keys);
+        let results = self
+            .batch(Method::BatchEvictDiskReplica, keys.len(), |i| {
+                core.evict_disk_replica(keys[i].as_bytes(), kind)
+            })
+            .await?;
+        Ok(Response::new(v1::BatchEvictDiskReplicaResponse { results: units(&results) }))
+    }
+
+    async fn graceful_unmount_segment(
+        &self,
+        request: Request<v1::GracefulUnmountSegmentRequest>,
+    ) -> Answer<v1::GracefulUnmountSegmentResponse> {
+        self.main_only(Method::GracefulUnmountSegment)?;
+        let request = request.into_inner();
+        let id = uuid(request.segment_id, "segment_id")?;
+        let client = uuid(request.client_id, "client_id")?;
+        let grace = Duration::from_millis(request.grace_period_ms);
+        let core = self.service.core();
+        let unmount = || core.graceful_unmount_segment(id, client, grace).map_err(OpError::Failed);
+        let result = self.call(Method::GracefulUnmountSegment, unmount).await?;
+        Ok(Response::new(v1::GracefulUnmountSegmentResponse { code: code(&result) }))
+    }
+
+    async fn query_segment_status(
+        &self,
+        request: Request<v1::QuerySegmentStatusRequest>,
+    ) -> Answer<v1::QuerySegmentStatusResponse> {
+        let name = request.into_inner().segment_name;
+        let status = || self.service.core().segment_status_by_name(name.as_bytes());
+        let result = self.call(Method::QuerySegmentStatus, || found(status())).await?;
+        Ok(Response::new(segment_status(result)))
+    }
+
+    async fn query_segment_status_by_id(
+        &self,
+        request: Request<v1::QuerySegmentStatusByIdRequest>,
+    ) -> Answer<v1::QuerySegmentStatusResponse> {
+        self.main_only(Method::QuerySegmentStatusById)?;
+        let id = uuid(request.into_inner().segment_id, "segment_id")?;
+        let status = || self.service.core().segment_status(id);
+        let result = self.call(Method::QuerySegmentStatusById, || found(status())).await?;
+        Ok(Response::new(segment_status(result)))
+    }
+
+    async fn batch_query_ip(
+        &self,
+        request: Request<v1::BatchQueryIpRequest>,
+    ) -> Answer<v1::BatchQueryIpResponse> {
+        self.main_only(Method::BatchQueryIp)?;
+        let started = self.service.clock().now();
+        let ids = request.into_inner().client_ids;
+        let clients = ids.iter().map(|id| Uuid { first: id.first, second: id.second });
+        let hosts = self.service.core().hosts_of(clients);
+        let items = Some((ids.len() as u64, (ids.len() - hosts.len().min(ids.len())) as u64));
+        self.count(Method::BatchQueryIp, &Tally { items, ..Tally::default() }, started);
+        let entries = hosts
+            .into_iter()
+            .map(|(client, hosts)| v1::batch_query_ip_response::Entry {
+                client_id: Some(v1::Uuid { first: client.first, second: client.second }),
+                hosts: hosts.iter().map(|host| String::from_utf8_lossy(host).into_owned()).collect(),
+            })
+            .collect();
+        Ok(Response::new(v1::BatchQueryIpResponse { entries }))
+    }
+
+    async fn get_fsdir(&self, _: Request<v1::GetFsdirRequest>) -> Answer<v1::GetFsdirResponse> {
+        self.main_only(Method::GetFsdir)?;
+        Ok(Response::new(v1::GetFsdirResponse { fsdir: self.service.info().fsdir.clone() }))
+    }
+
+    async fn mount_local_disk_segment(
+        &self,
+        _: Request<v1::MountLocalDiskSegmentRequest>,
+    ) -> Answer<v1::MountLocalDiskSegmentResponse> {
+        let code = self.refuse(Method::MountLocalDiskSegment, ErrorCode::UnableOffload)?;
+        Ok(Response::new(v1::MountLocalDiskSegmentResponse { code }))
+    }
+
+    async fn unmount_local_disk_segment(
+        &self,
+        _: Request<v1::UnmountLocalDiskSegmentRequest>,
+    ) -> Answer<v1::UnmountLocalDiskSegmentResponse> {
+        let code = self.refuse(Method::UnmountLocalDiskSegment, ErrorCode::UnableOffload)?;
+        Ok(Response::new(v1::UnmountLocalDiskSegmentResponse { code }))
+    }
+
+    async fn poll_remove_all(
+        &self,
+        _: Request<v1::PollRemoveAllRequest>,
+    ) -> Answer<v1::PollRemoveAllResponse> {
+        let code = self.refuse(Method::PollRemoveAll, ErrorCode::SegmentNotFound)?;
+        Ok(Response::new(v1::PollRemoveAllResponse { code, remove_all: false }))
+    }
+
+    async fn mount_no_f_segment(
+        &self,
+        _: Request<v1::MountNoFSegmentRequest>,
+    ) -> Answer<v1::MountNoFSegmentResponse> {
+        let code = self.refuse(Method::MountNoFSegment, ErrorCode::UnavailableInCurrentMode)?;
+        Ok(Response::new(v1::MountNoFSegmentResponse { code }))
+    }
+
+    async fn re_mount_no_f_segment(
+        &self,
+        _: Request<v1::ReMountNoFSegmentRequest>,
+    ) -> Answer<v1::ReMountNoFSegmentResponse> {
+        let code = self.refuse(Method::ReMountNoFSegment, ErrorCode::UnavailableInCurrentMode)?;
+        Ok(Response::new(v1::ReMountNoFSegmentResponse { code }))
+    }
+
+    async fn unmount_no_f_segment(
+        &self,
+        _: Request<v1::UnmountNoFSegmentRequest>,
+    ) -> Answer<v1::UnmountNoFSegmentResponse> {
+        let code = self.refuse(Method::UnmountNoFSegment, ErrorCode::UnavailableInCurrentMode)?;
+        Ok(Response::new(v1::UnmountNoFSegmentResponse { code }))
+    }
+
+    async fn get_all_no_f_segments(
+        &self,
+        _: Request<v1::GetAllNoFSegmentsRequest>,
+    ) -> Answer<v1::GetAllNoFSegmentsResponse> {
+        self.main_only(Method::GetAllNoFSegments)?;
+        Ok(Response::new(v1::GetAllNoFSegmentsResponse::default()))
+    }
+
+    async fn get_no_f_segments_by_name(
+        &self,
+        _: Request<v1::GetNoFSegmentsByNameRequest>,
+    ) -> Answer<v1::GetNoFSegmentsByNameResponse> {
+        let code = self.refuse(Method::GetNoFSegmentsByName, ErrorCode::SegmentNotFound)?;
+        Ok(Response::new(v1::GetNoFSegmentsByNameResponse { code, owners: Vec::new() }))
+    }
+}
+
+/// The kind of a DISK replica's eviction, where the default is not that of a Put.
+fn disk_type(number: Option<i32>) -> Result<ReplicaType, Status> {
+    replica_type(number.or(Some(v1::ReplicaType::Disk as i32)))
+}
+
+fn found(status: Option<SegmentStatus>) -> crate::types::Attempt<SegmentStatus> {
+    status.ok_or(OpError::Failed(ErrorCode::SegmentNotFound))
+}
+
+fn segment_status(result: Result<SegmentStatus, ErrorCode>) -> v1::QuerySegmentStatusResponse {
+    let status = result.as_ref().map_or(0, |status| i32::from(*status as u8));
+    v1::QuerySegmentStatusResponse { code: code(&result), status }
 }

@@ -4,7 +4,8 @@ use crate::{
     error::ErrorCode,
     rpc::native::field::Wishes,
     types::{
-        ReplicaDescriptor, ReplicaStatus, ReplicaType, ReplicateConfig, SegmentSpec, SoftPinAction, Uuid,
+        DiskDescriptor, ReplicaDescriptor, ReplicaStatus, ReplicaType, Replicas, ReplicateConfig,
+        SegmentSpec, SoftPinAction, Uuid,
     },
 };
 use mooncake_proto::v1;
@@ -91,14 +92,35 @@ pub(super) fn segment(segment: Option<v1::Segment>, field: &str) -> Result<Segme
     })
 }
 
-pub(super) fn replica(replica: &ReplicaDescriptor) -> v1::Replica {
+/// Every replica of an object.
+pub(super) fn replicas(replicas: &Replicas) -> Vec<v1::Replica> {
+    replicas.memory.iter().map(replica).chain(replicas.disk.as_ref().map(disk_replica)).collect()
+}
+
+fn status(status: ReplicaStatus) -> i32 {
+    let status = match status {
+        ReplicaStatus::Processing => v1::ReplicaStatus::Processing,
+        ReplicaStatus::Complete => v1::ReplicaStatus::Complete,
+    };
+    status as i32
+}
+
+fn disk_replica(disk: &DiskDescriptor) -> v1::Replica {
+    v1::Replica {
+        id: disk.id,
+        status: status(disk.status),
+        descriptor: Some(v1::replica::Descriptor::Disk(v1::DiskDescriptor {
+            file_path: String::from_utf8_lossy(&disk.file_path).into_owned(),
+            object_size: disk.size,
+        })),
+    }
+}
+
+fn replica(replica: &ReplicaDescriptor) -> v1::Replica {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     v1::Replica {
         id: replica.id,
-        status: match replica.status {
-            ReplicaStatus::Processing => v1::ReplicaStatus::Processing,
-            ReplicaStatus::Complete => v1::ReplicaStatus::Complete,
-        } as i32,
+        status: status(replica.status),
         descriptor: Some(v1::replica::Descriptor::Memory(v1::MemoryDescriptor {
             size: replica.size,
             buffer_address: replica.address,

@@ -1,8 +1,10 @@
 //! The epoch on every answer, and the permit in front of every call (design §6.5, §6.10).
 
 use crate::{
+    admin::Protocol,
     ha::{Leader, connections::Activity},
     permit::ServingPermit,
+    rpc::service::Service,
 };
 use http::{HeaderName, HeaderValue};
 use hyper::body::Incoming;
@@ -16,7 +18,7 @@ use std::{
 };
 use tonic::{Code, Status, body::Body};
 use tonic_types::{ErrorDetails, StatusExt};
-use tower::Service;
+use tower::Service as TowerService;
 
 /// Metadata that carries the epoch, both ways.
 pub(super) const EPOCH: HeaderName = HeaderName::from_static("mooncake-epoch");
@@ -28,23 +30,20 @@ pub(super) struct EpochService<S> {
     permit: Arc<ServingPermit>,
     leader: Arc<dyn Fn() -> Option<Leader> + Send + Sync>,
     activity: Arc<Activity>,
+    service: Arc<Service>,
 }
 
 impl<S> EpochService<S> {
     /// For one connection.
-    pub(super) fn new(
-        inner: S,
-        permit: Arc<ServingPermit>,
-        leader: Arc<dyn Fn() -> Option<Leader> + Send + Sync>,
-        activity: Arc<Activity>,
-    ) -> Self {
-        EpochService { inner, permit, leader, activity }
+    pub(super) fn new(inner: S, service: Arc<Service>, activity: Arc<Activity>) -> Self {
+        let (permit, leader) = (service.permit().clone(), service.info().leader.clone());
+        EpochService { inner, permit, leader, activity, service }
     }
 }
 
-impl<S> Service<http::Request<Incoming>> for EpochService<S>
+impl<S> TowerService<http::Request<Incoming>> for EpochService<S>
 where
-    S: Service<http::Request<Incoming>, Response = http::Response<Body>, Error = Infallible>,
+    S: TowerService<http::Request<Incoming>, Response = http::Response<Body>, Error = Infallible>,
     S::Future: Send + 'static,
 {
     type Response = http::Response<Body>;
@@ -70,8 +69,9 @@ where
         }
         let under_way = self.activity.call();
         let answer = self.inner.call(request);
+        let counted = self.service.telemetry().begin(Protocol::Grpc);
         Box::pin(async move {
-            let _under_way = under_way;
+            let _under_way = (under_way, counted);
             answer.await.map(|response| stamp(response, epoch))
         })
     }

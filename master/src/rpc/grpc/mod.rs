@@ -6,12 +6,10 @@ mod calls;
 mod convert;
 mod epoch;
 mod health;
+mod steps;
 
 use super::{budget::Budget, server::Plane, service::Service};
-use crate::{
-    ha::{Leader, connections::Activity},
-    permit::ServingPermit,
-};
+use crate::ha::connections::Activity;
 use budget_body::BudgetService;
 use epoch::EpochService;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -35,8 +33,7 @@ const SEND_BUFFER: usize = 256 << 10;
 #[derive(Clone)]
 pub(super) struct Stack {
     service: BudgetService<Routes>,
-    permit: Arc<ServingPermit>,
-    leader: Arc<dyn Fn() -> Option<Leader> + Send + Sync>,
+    calls: Arc<Service>,
     stall_timeout: Duration,
 }
 
@@ -50,10 +47,9 @@ impl Stack {
         budget: Arc<Budget>,
         stall_timeout: Duration,
     ) -> Stack {
-        let permit = service.permit().clone();
+        let calls = service.clone();
         let readiness = service.info().readiness.clone();
-        let leader = service.info().leader.clone();
-        let master = MasterServiceServer::new(calls::Calls::new(service, plane))
+        let master = MasterServiceServer::new(steps::Calls::new(service, plane))
             .max_decoding_message_size(max_frame)
             .max_encoding_message_size(usize::MAX);
         let mut routes = Routes::new(master);
@@ -66,7 +62,7 @@ impl Stack {
             routes = routes.add_service(reflection);
         }
         let service = BudgetService::new(routes.prepare(), budget, stall_timeout);
-        Stack { service, permit, leader, stall_timeout }
+        Stack { service, calls, stall_timeout }
     }
 
     /// Serves one connection to its end.
@@ -86,12 +82,12 @@ impl Stack {
             .keep_alive_interval(Duration::from_secs(60))
             .keep_alive_timeout(Duration::from_secs(20));
         let (service, unsent) = self.service.for_connection();
-        let service = EpochService::new(service, self.permit.clone(), self.leader.clone(), activity);
+        let service = EpochService::new(service, self.calls.clone(), activity);
         let connection = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(service));
         let stalled = async {
             unsent.stalled(self.stall_timeout).await;
             // While calls are held nothing is written, which is not the peer's doing; their connection ends with that.
-            self.permit.hold_over().await;
+            self.calls.permit().hold_over().await;
         };
         tokio::select! {
             result = connection => result,

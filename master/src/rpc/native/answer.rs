@@ -4,12 +4,12 @@ use super::{
     body::{Parsed, Reader, width_for, write_head},
     field::{Field, Step, wire_structs},
     frame::{RESPONSE_HEADER, ResponseHeader, RpcErrorCode, write_error},
-    generation::Rpc,
+    generation::{AnswerShape, Rpc},
     types::{Member, Signature, Type},
 };
 use crate::{
     error::ErrorCode,
-    types::{ClientStatus, ReplicaDescriptor, ReplicaList, Uuid},
+    types::{ClientStatus, DiskDescriptor, ReplicaDescriptor, ReplicaList, Replicas, Uuid},
 };
 use bytes::{BufMut, BytesMut};
 use smallvec::{Array, SmallVec};
@@ -29,7 +29,7 @@ pub fn write<T: Payload + ?Sized>(out: &mut BytesMut, seq: u32, rpc: &Rpc, value
     );
     let header = |body| ResponseHeader { error: 0, seq, body, attachment: 0 }.to_bytes();
     let start = out.len();
-    let whole = message(out, header(0), rpc.result_signature(), rpc.has_checksum(), value);
+    let whole = message(out, header(0), rpc.result_signature(), rpc.shape(), value);
     let body = out.len() - start - RESPONSE_HEADER;
     if let (true, Ok(body)) = (whole, u32::try_from(body)) {
         out[start..start + RESPONSE_HEADER].copy_from_slice(&header(body));
@@ -45,7 +45,7 @@ pub(super) fn message<T: Payload + ?Sized, const N: usize>(
     out: &mut BytesMut,
     header: [u8; N],
     signature: &Signature,
-    has_checksum: bool,
+    shape: AnswerShape,
     value: &T,
 ) -> bool {
     let start = out.len();
@@ -54,7 +54,7 @@ pub(super) fn message<T: Payload + ?Sized, const N: usize>(
         out.reserve(N + 32);
         out.put_slice(&header);
         write_head(out, signature, width, false);
-        let mut writer = Writer { out, width, widest: 0, has_checksum };
+        let mut writer = Writer { out, width, widest: 0, shape };
         value.write(&mut writer);
         let needed = width_for(writer.widest);
         // A hint may be too large: the width must be the smallest, so that is written again as well.
@@ -73,7 +73,7 @@ pub struct Writer<'b> {
     width: u8,
     /// The largest size so far.
     widest: usize,
-    has_checksum: bool,
+    shape: AnswerShape,
 }
 
 impl Writer<'_> {
@@ -316,6 +316,38 @@ impl Payload for ReplicaDescriptor {
     }
 }
 
+/// As a DISK replica. Generations without it are never asked for one: all have it.
+impl Payload for DiskDescriptor {
+    fn fits(ty: Type) -> bool {
+        named(ty, "Replica::Descriptor")
+    }
+    fn write(&self, writer: &mut Writer<'_>) {
+        writer.out.put_u64_le(self.id);
+        writer.out.put_u8(writer.shape.disk_variant);
+        writer.bytes(&self.file_path);
+        writer.out.put_u64_le(self.size);
+        writer.out.put_i32_le(self.status as i32);
+    }
+}
+
+impl Payload for Replicas {
+    fn fits(ty: Type) -> bool {
+        <[ReplicaDescriptor]>::fits(ty)
+    }
+    fn write(&self, writer: &mut Writer<'_>) {
+        writer.size(self.count());
+        for replica in &self.memory {
+            replica.write(writer);
+        }
+        if let Some(disk) = &self.disk {
+            disk.write(writer);
+        }
+    }
+    fn widest_hint(&self) -> usize {
+        self.count()
+    }
+}
+
 impl Payload for ReplicaList {
     fn fits(ty: Type) -> bool {
         named(ty, "GetReplicaListResponse")
@@ -323,7 +355,7 @@ impl Payload for ReplicaList {
     fn write(&self, writer: &mut Writer<'_>) {
         self.replicas.write(writer);
         writer.out.put_u64_le(self.lease_ttl_ms);
-        if writer.has_checksum {
+        if writer.shape.has_checksum {
             self.object_checksum.write(writer);
         }
     }

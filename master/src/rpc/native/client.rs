@@ -8,7 +8,7 @@ use super::{
     body::{Cause, Parsed, Problem, Reader, open},
     field::{Field, List, Step, wire_structs},
     frame::{REQUEST_HEADER, RequestHeader, read_error},
-    generation::Rpc,
+    generation::{AnswerShape, Rpc},
     types::{Member, Signature, Type},
     value::Value,
 };
@@ -72,7 +72,7 @@ pub fn call<T: Arguments>(out: &mut BytesMut, seq: u32, rpc: &Rpc, args: &T) {
     match rpc.args_signature() {
         None => out.put_slice(&header(0)),
         Some(signature) => {
-            message(out, header(0), signature, false, &AsPayload(args));
+            message(out, header(0), signature, AnswerShape::default(), &AsPayload(args));
             let body = (out.len() - start - REQUEST_HEADER) as u32;
             out[start..start + REQUEST_HEADER].copy_from_slice(&header(body));
         }

@@ -114,7 +114,10 @@ impl Run {
                 }
                 let before = self.model.live(key);
                 let established = before.clone().filter(|object| object.established);
-                if established.as_ref().is_some_and(|object| object.group != want.group) {
+                if established
+                    .as_ref()
+                    .is_some_and(|object| want.group.is_some() && object.group != want.group)
+                {
                     return assert_eq!(code(got), ErrorCode::InvalidParams);
                 }
                 let in_place = before.as_ref().is_some_and(|object| {

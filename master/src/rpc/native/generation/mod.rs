@@ -131,7 +131,7 @@ pub struct Rpc {
     /// A single argument may also come as a tuple of one.
     args_in_tuple: Option<Signature>,
     result_signature: Signature,
-    has_checksum: bool,
+    shape: AnswerShape,
     plan: Option<Step>,
     /// Which argument is the client's id.
     client: Option<usize>,
@@ -153,7 +153,7 @@ impl Rpc {
             args_signature,
             args_in_tuple,
             result_signature: Signature::of(row.result),
-            has_checksum: mentions(row.result, "object_checksum"),
+            shape: AnswerShape::of(row.result),
             plan: request::plan(row.method, row.args),
             client: row.args.iter().position(|member| *member == common::CLIENT),
         }
@@ -194,9 +194,9 @@ impl Rpc {
         [self.args_signature.as_ref(), self.args_in_tuple.as_ref()]
     }
 
-    /// Whether replica lists of this generation end in a checksum.
-    pub(super) fn has_checksum(&self) -> bool {
-        self.has_checksum
+    /// What its answers look like in this generation.
+    pub(super) fn shape(&self) -> AnswerShape {
+        self.shape
     }
 
     /// How to read the arguments into the request of a served function.
@@ -224,6 +224,38 @@ impl Rpc {
             None => true,
             Some(_) => self.accepted().into_iter().flatten().any(|s| s.hash == head & !1),
         }
+    }
+}
+
+/// Where the answers of one generation differ from those of another in more than their names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct AnswerShape {
+    /// Replica lists end in a checksum.
+    pub(super) has_checksum: bool,
+    /// Index of the DISK alternative among the kinds of replicas.
+    pub(super) disk_variant: u8,
+}
+
+impl AnswerShape {
+    fn of(result: Type) -> AnswerShape {
+        AnswerShape {
+            has_checksum: mentions(result, "object_checksum"),
+            disk_variant: alternative(result, "DiskDescriptor").unwrap_or_default(),
+        }
+    }
+}
+
+/// Index of the struct of that name in the variant that has it.
+fn alternative(ty: Type, name: &str) -> Option<u8> {
+    match ty {
+        Type::Seq(inner) | Type::Opt(inner) | Type::Expected(inner) => alternative(*inner, name),
+        Type::Map(key, value) => alternative(*key, name).or_else(|| alternative(*value, name)),
+        Type::Variant(alternatives) => {
+            let is_it = |ty: &Type| matches!(ty, Type::Struct(described) if described.name == name);
+            alternatives.iter().position(is_it).and_then(|at| u8::try_from(at).ok())
+        }
+        Type::Struct(described) => described.members.iter().find_map(|(_, ty)| alternative(*ty, name)),
+        _ => None,
     }
 }
 
