@@ -81,7 +81,16 @@ async fn start(config: &Config) -> anyhow::Result<()> {
     };
     metrics.leading.set(1);
     let context = Context::new(client, config.identity.clone(), metrics, may_write);
-    controller::run(context, config.namespace.as_deref(), ready, stop.clone()).await;
+    // Told to end before its first lists have come, the controller would wait for them for ever.
+    let passes = controller::run(context, config.namespace.as_deref(), ready, stop.clone());
+    let patience = async {
+        stop.cancelled().await;
+        tokio::time::sleep(SHUTDOWN).await;
+    };
+    tokio::select! {
+        () = passes => {}
+        () = patience => tracing::warn!("ending with passes under way"),
+    }
 
     stop.cancel();
     _ = tokio::time::timeout(SHUTDOWN, http).await;
