@@ -43,8 +43,8 @@ pub(crate) struct Slot {
     /// Next history entry that its watch delivers.
     watched: usize,
     leaving: bool,
-    /// The last designation that its process was told of.
-    designated: String,
+    /// The last designation that its process was told of, and from where on its watch had yet to see what was written.
+    designated: (String, usize),
     /// Only the latest wake-up counts.
     wake: u64,
 }
@@ -119,7 +119,7 @@ impl World {
                 under_way: None,
                 watched: 0,
                 leaving: false,
-                designated: String::new(),
+                designated: (String::new(), 0),
                 wake: 0,
             });
             let at = rng.random_range(0..2 * SECOND);
@@ -294,7 +294,7 @@ impl World {
             slot.pod_uid = format!("pod-{index}-{}", self.incarnations);
         }
         slot.leaving = false;
-        slot.designated.clear();
+        slot.designated.0.clear();
         slot.under_way = None;
         slot.watched = self.server.history.len();
         slot.elector = Some(Elector::new(ElectorConfig {
@@ -391,8 +391,12 @@ impl World {
                     "only a holder under its permit is asked to hand over"
                 );
                 assert!(successor != incarnation, "never to itself");
-                assert!(self.slots[index].designated != *successor, "told of {successor} twice");
-                self.slots[index].designated.clone_from(successor);
+                let (before, since) = &self.slots[index].designated;
+                assert!(
+                    before != successor || self.server.bore_another(*since, successor),
+                    "told of {successor} twice, and the record bore nothing else in between"
+                );
+                self.slots[index].designated = (successor.clone(), self.slots[index].watched);
                 // It lets its calls end first.
                 let (process, delay) = (self.slots[index].process, self.rng.random_range(0..SECOND));
                 let command = Command::Resign { successor: Some(successor.clone()) };

@@ -63,6 +63,14 @@ impl Server {
         }
     }
 
+    /// Whether the record ever bore another designation, or none, from that change on.
+    pub(super) fn bore_another(&self, since: usize, successor: &str) -> bool {
+        self.history.iter().skip(since).any(|change| match change {
+            Change::Put(raw) => parse(raw).record.designated != successor,
+            Change::Deleted { .. } => true,
+        })
+    }
+
     pub(super) fn delete(&mut self) {
         if let Some(raw) = self.lease.take() {
             self.version += 1;
