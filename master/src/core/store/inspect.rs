@@ -15,7 +15,8 @@ impl Core {
     pub fn peek_replica_list(&self, key: &[u8]) -> Attempt<ReplicaList> {
         let hash = self.store.hash(key);
         let shard = self.store.read(hash)?;
-        let object = shard.find(hash, key).ok_or(ErrorCode::ObjectNotFound)?;
+        let object =
+            shard.find(hash, key).filter(|object| !object.is_doomed()).ok_or(ErrorCode::ObjectNotFound)?;
         let replicas = object.describe_readable();
         if replicas.is_empty() {
             let code =
