@@ -65,7 +65,8 @@ fn drive(program: &Path, alone: &[&str]) -> (Vec<(String, String)>, BTreeSet<Met
     let namespace = Namespace::new(&[]);
     let log = |name: &str| directory.path().join(name);
     let plain = start(&namespace, program, &log("plain"), 0, alone);
-    let with_files = start(&namespace, program, &log("files"), 1, &["--root_fs_dir=/tmp/mooncake-files"]);
+    let files = ["--root_fs_dir=/tmp/mooncake-files", "--eviction_ratio=0"];
+    let with_files = start(&namespace, program, &log("files"), 1, &files);
     let talk = || {
         let mut s = Session::new(plain.rpc, plain.admin);
         let stop = AtomicBool::new(false);
