@@ -214,6 +214,26 @@ fn the_rules_are_about_metrics_that_are_exposed() {
     }
 }
 
+/// Every metric of this master's own that the document does not call absent is there from the beginning; the scenario
+/// of the runbooks asks a real cluster the same.
+#[test]
+fn what_the_document_does_not_call_absent_is_exposed_at_once() {
+    let master = Master::start();
+    master.wait_ready(200, 10);
+    let (_, text) = master.get("/metrics");
+    let document = read(&repository("docs/metrics.md"));
+    let rows = document.lines().filter_map(|line| line.strip_prefix("| `mooncake_master_"));
+    let mut checked = 0;
+    for row in
+        rows.filter(|row| !row.contains("absent while there was none") && !row.contains("absent without HA"))
+    {
+        let name = row.split('`').next().expect("a name");
+        assert!(text.contains(&format!("# TYPE mooncake_master_{name} ")), "{name} is not exposed:\n{text}");
+        checked += 1;
+    }
+    assert!(checked > 30, "the document has another form: {checked} rows");
+}
+
 #[test]
 fn the_dashboard_is_about_metrics_that_exist() {
     let documented = documented();

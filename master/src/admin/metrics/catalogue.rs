@@ -85,13 +85,13 @@ const FIXED: &[(&str, MetricKind, &[&str], &str)] = &[
         "mooncake_master_rpc_latency_seconds",
         Histogram,
         &["rpc", "protocol"],
-        "Time from a request's last byte to its answer, by call and protocol; calls that never came are absent.",
+        "Time from a request's last byte to its answer, by call and protocol; absent while there was none.",
     ),
     (
         "mooncake_master_rpc_failures_total",
         Counter,
         &["rpc", "protocol"],
-        "Calls that were answered with an error; a batch only if every item failed.",
+        "Calls that were answered with an error, a batch only if every item failed; absent while there was none.",
     ),
     (
         "mooncake_master_rpc_received_bytes_total",
