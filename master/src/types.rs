@@ -1,5 +1,9 @@
 //! The core's own vocabulary: identifiers, requests and answers, in terms of no wire format.
 
+mod borrowed;
+
+pub use borrowed::{ReplicaListRef, ReplicaRef, ReplicasRef};
+
 use smallvec::SmallVec;
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -318,6 +322,16 @@ pub enum OpError {
 impl From<crate::error::ErrorCode> for OpError {
     fn from(code: crate::error::ErrorCode) -> OpError {
         OpError::Failed(code)
+    }
+}
+
+impl OpError {
+    /// With what the caller is refused; nothing if the shard is busy.
+    pub fn code(self) -> Option<crate::error::ErrorCode> {
+        match self {
+            OpError::Busy { .. } => None,
+            OpError::Failed(code) => Some(code),
+        }
     }
 }
 

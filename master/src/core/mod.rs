@@ -30,7 +30,7 @@ pub use inspect::SegmentInfo;
 pub use listing::{ClientInfo, ClientList, OffboardingInfo};
 pub use liveness::Listener;
 pub use offboarding::{ExternalMetadata, OFFBOARDING_BUCKETS_MS, OffboardingStats};
-pub use store::{HOLD_BUCKETS_US, HoldStats, ShardHold};
+pub use store::{HOLD_BUCKETS_US, HoldStats, ShardHold, TOGETHER};
 
 use crate::{clock::Clock, fault::Faults, lock::Mutex, permit::ServingPermit, types::CoreOptions};
 use arc_swap::ArcSwap;

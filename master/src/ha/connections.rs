@@ -3,6 +3,7 @@
 
 use crate::lock::Mutex;
 use std::{
+    ops::Deref,
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
     sync::{
         Arc,
@@ -42,9 +43,13 @@ pub struct Activity {
 
 impl Activity {
     /// A call began; it is under way until the guard is dropped.
-    pub fn call(self: &Arc<Self>) -> impl Drop + Send + 'static + use<> {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        CallUnderWay(self.clone())
+    pub fn call(&self) -> impl Drop + Send + '_ {
+        CallUnderWay::new(self)
+    }
+
+    /// The same for a call that does not borrow the connection.
+    pub fn detached_call(self: &Arc<Self>) -> impl Drop + Send + 'static + use<> {
+        CallUnderWay::new(self.clone())
     }
 
     /// Announces a write. What is looked at after this, e.g. the permit, cannot be taken back unseen: whoever takes it
@@ -56,9 +61,16 @@ impl Activity {
     }
 }
 
-struct CallUnderWay(Arc<Activity>);
+struct CallUnderWay<A: Deref<Target = Activity>>(A);
 
-impl Drop for CallUnderWay {
+impl<A: Deref<Target = Activity>> CallUnderWay<A> {
+    fn new(activity: A) -> CallUnderWay<A> {
+        activity.calls.fetch_add(1, Ordering::Relaxed);
+        CallUnderWay(activity)
+    }
+}
+
+impl<A: Deref<Target = Activity>> Drop for CallUnderWay<A> {
     fn drop(&mut self) {
         self.0.calls.fetch_sub(1, Ordering::Relaxed);
     }

@@ -17,7 +17,7 @@ use std::{
     thread::JoinHandle,
     time::Duration,
 };
-use tokio::{sync::mpsc, task::LocalSet};
+use tokio::sync::mpsc;
 
 /// How often a data thread shows that it still runs.
 const TICK: Duration = Duration::from_millis(100);
@@ -57,8 +57,7 @@ impl DataThread {
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             super::telemetry::enter(index);
             shared.options.plane.listener(index).enter();
-            let local = LocalSet::new();
-            local.block_on(&runtime, run(outbox, index, thread_state, shared));
+            runtime.block_on(run(outbox, index, thread_state, shared));
         })?;
         Ok(DataThread { inbox, state, thread: Some(thread) })
     }
@@ -100,10 +99,10 @@ async fn run(
     state: Arc<ThreadState>,
     shared: Arc<ServerShared>,
 ) {
-    tokio::task::spawn_local(tick(index, state.clone(), shared.clone()));
+    tokio::spawn(tick(index, state.clone(), shared.clone()));
     while let Some(Handed { stream, peer, generation, count }) = inbox.recv().await {
         let (state, shared) = (state.clone(), shared.clone());
-        tokio::task::spawn_local(async move {
+        tokio::spawn(async move {
             let _count = count;
             match stream.try_map(tokio::net::TcpStream::from_std) {
                 // Aborting every connection does not reach one that is being converted: look once it is registered again.

@@ -1,31 +1,28 @@
 //! The native front end's calls: a frame in, an answer out; between them the same service that gRPC calls.
 
+mod batches;
+
 use super::{
-    budget::{Budget, Reservation},
+    budget::Budget,
     native::{
-        answer::{
-            self, AllRefused, Bytes, Empty, Health, HeartbeatReady, Pairs, Payload, Pong, Refused,
-            StorageConfig,
-        },
+        answer::{self, Bytes, Empty, Health, HeartbeatReady, Pairs, Payload, Pong, Refused, StorageConfig},
         frame::{RpcErrorCode, write_error},
         generation::{Method, Rpc},
-        request::{self, BatchEnd, BatchStart, Request, Start},
+        request::{self, Request, Start},
     },
-    same_node::SameNode,
     server::Plane,
-    service::{HealthReport, Refusal, STORE_VERSION, Service, is_data, parse_regex},
+    service::{HealthReport, Refusal, STORE_VERSION, Service, Step, is_data, parse_regex},
     telemetry::Tally,
 };
 use crate::{
     admin::Protocol,
     error::ErrorCode,
     ha::connections::Activity,
-    types::{Attempt, PutStart, ReplicaType, Replicas, ReplicateConfig, SegmentStatus, Uuid, WalkCursor},
+    types::{Attempt, PutStart, SegmentStatus, Uuid, WalkCursor},
 };
 use bytes::BytesMut;
 use regex::bytes::Regex;
 use std::{
-    future::poll_fn,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -33,11 +30,8 @@ use std::{
     time::Duration,
 };
 
-/// Results of a batch up to this many items are not counted against the budget: a fixed bound per call.
-const UNCOUNTED_ITEMS: usize = 4096;
-
-/// How long a large batch waits for room for its results.
-const ROOM_TIMEOUT: Duration = Duration::from_secs(2);
+/// The body of a batch that is done in one turn, bytes: keys of 22 bytes are 256.
+const SMALL_BATCH: u32 = 6 << 10;
 
 /// Whether the connection goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,14 +54,6 @@ pub(super) struct Caller {
 
 /// While so many large batches of one connection are under way, none of its further calls begins.
 const MAX_LARGE: usize = 2;
-
-struct Large<'a>(&'a AtomicUsize);
-
-impl Drop for Large<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// The answer under way: where it goes and under which number.
 struct Reply<'o> {
@@ -133,9 +119,12 @@ impl Caller {
     }
 
     /// Whether a call that had to wait may simply be served again from its beginning: one that touches a single
-    /// shard has done nothing until it is done.
-    pub(super) fn restartable(rpc: Option<&Rpc>) -> bool {
+    /// shard has done nothing until it is done, and a small batch of reads has done nothing that it may not do again.
+    pub(super) fn restartable(rpc: Option<&Rpc>, body: u32) -> bool {
         matches!(
+            rpc.map(Rpc::method),
+            Some(Method::BatchExistKey | Method::BatchGetReplicaList) if body <= SMALL_BATCH
+        ) || matches!(
             rpc.map(Rpc::method),
             Some(
                 Method::ExistKey
@@ -211,9 +200,18 @@ impl Caller {
         match request {
             Request::ExistKey(a) => reply.send_or_close(service.call(|| core.exist_key(a.key)).await),
             Request::GetReplicaList(a) => {
-                let list = service.call(|| core.get_replica_list(a.key)).await;
-                reply.tally.get(list.as_ref().ok());
-                reply.send_or_close(list)
+                let Reply { out, seq, rpc, tally } = reply;
+                let written = service.drive(|| {
+                    if !service.permit().may_answer() {
+                        return Step::NoPermit;
+                    }
+                    let seen = core.see_replica_list(a.key, |list| {
+                        tally.get(&list);
+                        answer::write(out, seq, rpc, &list);
+                    });
+                    if seen.is_err() { Step::Parked } else { Step::Done }
+                });
+                if written.await.is_ok() { Served::Answered } else { Served::Close }
             }
             Request::PutStart(a) => self.start(&a, reply, |start| core.put_start(start)).await,
             Request::UpsertStart(a) => self.start(&a, reply, |start| core.upsert_start(start)).await,
@@ -225,22 +223,23 @@ impl Caller {
             }
             Request::Remove(a) => reply.send_or_close(service.call(|| core.remove(a.key, a.force)).await),
 
-            Request::BatchExistKey(a) => self.batch(a.keys.iter(), reply, |key| core.exist_key(key)).await,
+            Request::BatchExistKey(a) => {
+                self.read_batch(a.keys, reply, |keys, elements, _| {
+                    core.exist_keys(keys, |exists| elements.push(&Ok::<bool, ErrorCode>(exists)))
+                })
+                .await
+            }
             Request::BatchGetReplicaList(a) => {
-                let mut gets = Tally::default();
-                let get = |key: &&[u8]| core.get_replica_list(key).inspect(|list| gets.get(Some(list)));
-                let Reply { out, seq, rpc, tally } = reply;
-                let served =
-                    self.batch(a.keys.iter(), Reply { out, seq, rpc, tally: &mut *tally }, get).await;
-                tally.gets = a.keys.len() as u64;
-                (tally.found, tally.found_bytes) = (gets.found, gets.found_bytes);
-                (tally.on_disk, tally.on_disk_bytes) = (gets.on_disk, gets.on_disk_bytes);
-                served
+                self.read_batch(a.keys, reply, |keys, elements, tally| {
+                    core.get_replica_lists(keys, |list| {
+                        tally.get(&list);
+                        elements.push(&list);
+                    })
+                })
+                .await
             }
-            Request::BatchPutStart(a) => self.batch_start(&a, reply, |start| core.put_start(start)).await,
-            Request::BatchUpsertStart(a) => {
-                self.batch_start(&a, reply, |start| core.upsert_start(start)).await
-            }
+            Request::BatchPutStart(a) => self.batch_start(&a, reply, false).await,
+            Request::BatchUpsertStart(a) => self.batch_start(&a, reply, true).await,
             Request::BatchPutEnd(a) | Request::BatchUpsertEnd(a) => self.batch_end(&a, reply).await,
             Request::BatchPutRevoke(a) | Request::BatchUpsertRevoke(a) => {
                 self.batch(a.keys.iter(), reply, |key| core.put_revoke(a.client, key, a.kind.0)).await
@@ -393,81 +392,6 @@ impl Caller {
         }
         reply.tally.value_bytes = Some(a.slice_length);
         reply.send_or_close(self.service.call(|| call(&a.to_core(&config))).await)
-    }
-
-    async fn batch_start(
-        &self,
-        a: &BatchStart<'_>,
-        reply: Reply<'_>,
-        call: impl Fn(&PutStart<'_>) -> Attempt<Replicas>,
-    ) -> Served {
-        let (keys, groups) = (a.keys.len(), a.config.group_ids);
-        if a.slice_lengths.len() != keys || groups.is_some_and(|groups| groups.len() != keys) {
-            return reply.send(&AllRefused { code: ErrorCode::InvalidParams, count: keys });
-        }
-        let shared = a.config.to_core();
-        // Without groups every key has the same placement and nothing is copied per key.
-        let items = a.keys.iter().zip(a.slice_lengths.iter());
-        let mut same_node = SameNode::new(&shared);
-        let mut start = |key, slice_length, config: &ReplicateConfig<'_>| {
-            same_node.start(&PutStart { client: a.client, key, slice_length, config }, &call)
-        };
-        match groups {
-            None => self.batch(items, reply, |(key, length)| start(key, *length, &shared)).await,
-            Some(groups) => {
-                self.batch(items.zip(groups.iter()), reply, |((key, length), group_id)| {
-                    start(key, *length, &ReplicateConfig { group_id, ..shared.clone() })
-                })
-                .await
-            }
-        }
-    }
-
-    async fn batch_end(&self, a: &BatchEnd<'_>, reply: Reply<'_>) -> Served {
-        let core = self.service.core();
-        let kind: ReplicaType = a.kind.0;
-        self.batch(a.objects.iter(), reply, |object| {
-            core.put_end(a.client, object.key, object.checksum, kind)
-        })
-        .await
-    }
-
-    async fn batch<I: Iterator, T: Payload>(
-        &self,
-        items: I,
-        reply: Reply<'_>,
-        each: impl FnMut(&I::Item) -> Attempt<T>,
-    ) -> Served {
-        let count = items.size_hint().0;
-        let Some(_held) = self.room_for(count, size_of::<Result<T, ErrorCode>>()).await else {
-            return reply.no_room(count);
-        };
-        let _large = (count > UNCOUNTED_ITEMS).then(|| {
-            self.large.fetch_add(1, Ordering::Relaxed);
-            Large(&self.large)
-        });
-        match self.service.batch(items, each).await {
-            Ok(results) => {
-                reply.tally.batch(&results);
-                reply.send(&results)
-            }
-            Err(_) => Served::Close,
-        }
-    }
-
-    /// Reserves what the results of a large batch need; nothing if the budget cannot hold them.
-    async fn room_for(&self, count: usize, each: usize) -> Option<Reservation> {
-        let mut held = self.budget.reservation();
-        let bytes = count.saturating_mul(each);
-        if count > UNCOUNTED_ITEMS {
-            if bytes > self.budget.limit() / 2 {
-                return None;
-            }
-            // Not for ever: several batches that hold their frames could be waiting for each other.
-            let room = poll_fn(|cx| held.poll_grow(bytes, bytes, cx));
-            tokio::time::timeout(ROOM_TIMEOUT, room).await.ok()?;
-        }
-        Some(held)
     }
 
     async fn remove_matching(&self, regex: Option<&Regex>, force: bool) -> Result<i64, Refusal> {

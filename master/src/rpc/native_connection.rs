@@ -14,6 +14,7 @@ use super::{
 use crate::permit::ServingPermit;
 use bytes::BytesMut;
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
+use send_wrapper::SendWrapper;
 use std::{
     future::Future,
     net::SocketAddr,
@@ -41,8 +42,10 @@ const TURN: usize = 256 << 10;
 /// A call that waits for another connection's reaction (see `generations`) is tried again after this.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The answer of a parked call and whether its form was guessed; nothing when the connection must go.
-type Parked = Pin<Box<dyn Future<Output = Option<(BytesMut, Option<Guess>)>>>>;
+/// The answer of a parked call and whether its form was guessed; nothing when the connection must go. It stays on the
+/// thread that owns the connection, which the compiler cannot see: what borrows from the body is general over its
+/// lifetime, and such a future is not known to be `Send`.
+type Parked = SendWrapper<Pin<Box<dyn Future<Output = Option<(BytesMut, Option<Guess>)>>>>>;
 
 /// The connection as one future that ends when the connection does.
 pub(super) struct NativeConnection {
@@ -154,16 +157,19 @@ impl NativeConnection {
                 self.pause = Some(Box::pin(tokio::time::sleep(PAUSE)));
                 return Ok(0);
             };
-            if Caller::restartable(call.rpc) {
+            if Caller::restartable(call.rpc, header.body) {
                 let answer = self.output.bytes.len();
-                // Nearly always done in one go, without an allocation; if not, nothing has happened yet.
+                // Nearly always done in one go, without an allocation; if not, it begins again.
                 let serving = self.caller.serve(call.rpc, header.seq, body, &mut self.output.bytes);
                 match serving.now_or_never() {
                     Some(Served::Answered) => {
                         self.dialect.answered(call.guess, &self.output.bytes[answer..]);
                     }
                     Some(Served::Close) => return Err(()),
-                    None => self.park(call, header, whole),
+                    None => {
+                        self.output.bytes.truncate(answer);
+                        self.park(call, header, whole);
+                    }
                 }
             } else {
                 self.park(call, header, whole);
@@ -182,12 +188,12 @@ impl NativeConnection {
         let start = self.input.start + REQUEST_HEADER;
         let body = self.input.bytes[start..start + header.body as usize].to_vec();
         let caller = self.caller.clone();
-        self.parked.push(Box::pin(async move {
+        self.parked.push(SendWrapper::new(Box::pin(async move {
             let _reserved = reserved;
             let mut answer = BytesMut::new();
             let served = caller.serve(call.rpc, header.seq, &body, &mut answer).await;
             (served == Served::Answered).then_some((answer, call.guess))
-        }));
+        })));
     }
 
     /// Whether the next call has to wait; `Some(false)` once when it no longer has to.

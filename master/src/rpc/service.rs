@@ -27,7 +27,7 @@ use std::{
 };
 
 /// A long batch lets other calls run after this many keys.
-const KEYS_PER_TURN: usize = 256;
+pub(super) const KEYS_PER_TURN: usize = 256;
 /// A parked call is tried again this often without a pause, then with one.
 const EAGER_TRIES: u32 = 16;
 const PAUSE: Duration = Duration::from_millis(1);

@@ -5,10 +5,10 @@ use crate::{
     admin::{Metrics, Protocol},
     error::ErrorCode,
     lock::Mutex,
-    types::{ClientId, ReplicaList},
+    types::{ClientId, ReplicaListRef},
 };
 use hashbrown::HashSet;
-use std::{cell::Cell, sync::Arc, time::Duration};
+use std::{borrow::Borrow, cell::Cell, sync::Arc, time::Duration};
 
 /// Clients that the log names at most.
 const MISROUTED_NAMED: usize = 4096;
@@ -49,30 +49,43 @@ impl Tally {
         self.items = Some((results.len() as u64, failed as u64));
     }
 
-    pub(super) fn get(&mut self, list: Option<&ReplicaList>) {
+    /// One key's list, asked for alone or in a batch.
+    pub(super) fn get(&mut self, list: &Result<ReplicaListRef<'_>, ErrorCode>) {
         self.gets += 1;
-        if let Some(list) = list {
-            let size = list.replicas.value_size();
-            self.found += 1;
-            self.found_bytes += size;
-            if list.replicas.memory.is_empty() {
-                self.on_disk += 1;
-                self.on_disk_bytes += size;
+        match (list, &mut self.items) {
+            (Ok(list), _) => {
+                let size = list.replicas.value_size();
+                self.found += 1;
+                self.found_bytes += size;
+                if list.replicas.memory.is_empty() {
+                    self.on_disk += 1;
+                    self.on_disk_bytes += size;
+                }
             }
+            (Err(_), Some((_, failed))) => *failed += 1,
+            (Err(_), None) => self.failed = true,
         }
     }
 }
 
-/// A call under way.
-pub(super) struct InFlight {
-    metrics: Arc<Metrics>,
+/// A call under way, which has the counters or borrows them.
+pub(super) struct InFlight<M: Borrow<Metrics>> {
+    metrics: M,
     thread: usize,
     protocol: Protocol,
 }
 
-impl Drop for InFlight {
+impl<M: Borrow<Metrics>> InFlight<M> {
+    fn new(metrics: M, protocol: Protocol) -> InFlight<M> {
+        let thread = THREAD.get();
+        metrics.borrow().rpc().shard(thread).record_in_flight(protocol, 1);
+        InFlight { metrics, thread, protocol }
+    }
+}
+
+impl<M: Borrow<Metrics>> Drop for InFlight<M> {
     fn drop(&mut self) {
-        self.metrics.rpc().shard(self.thread).record_in_flight(self.protocol, -1);
+        self.metrics.borrow().rpc().shard(self.thread).record_in_flight(self.protocol, -1);
     }
 }
 
@@ -99,10 +112,13 @@ impl Telemetry {
     }
 
     /// Counts a call as under way until the returned value is dropped.
-    pub(super) fn begin(&self, protocol: Protocol) -> InFlight {
-        let in_flight = InFlight { metrics: self.metrics.clone(), thread: THREAD.get(), protocol };
-        in_flight.metrics.rpc().shard(in_flight.thread).record_in_flight(protocol, 1);
-        in_flight
+    pub(super) fn begin(&self, protocol: Protocol) -> InFlight<&Metrics> {
+        InFlight::new(&self.metrics, protocol)
+    }
+
+    /// The same for a call that does not borrow the service.
+    pub(super) fn begin_detached(&self, protocol: Protocol) -> InFlight<Arc<Metrics>> {
+        InFlight::new(self.metrics.clone(), protocol)
     }
 
     /// A Ping that was refused because it came to the main server (C2).

@@ -70,10 +70,10 @@ fn add(counter: &AtomicU64, by: u64) {
 }
 
 impl Counts {
-    fn record(&self, mode: HoldMode, held: Duration, place: &'static Location<'static>) {
+    fn record(&self, mode: HoldMode, held: Duration, shards: u64, place: &'static Location<'static>) {
         let nanos = held.as_nanos() as u64;
-        add(&self.buckets[mode as usize][HOLD_BUCKETS_US.partition_point(|us| us * 1000 < nanos)], 1);
-        add(&self.nanos[mode as usize], nanos);
+        add(&self.buckets[mode as usize][HOLD_BUCKETS_US.partition_point(|us| us * 1000 < nanos)], shards);
+        add(&self.nanos[mode as usize], nanos * shards);
         if held > LONG {
             *self.long.lock().entry(place.file()).or_default() += 1;
         }
@@ -129,6 +129,7 @@ impl HoldStats {
 pub(crate) struct Hold {
     began: Instant,
     mode: HoldMode,
+    shards: u64,
     place: &'static Location<'static>,
 }
 
@@ -136,7 +137,12 @@ impl Hold {
     /// Called with the lock just taken, at that place in the code. This measures and decides nothing, so it reads the clock
     /// by itself.
     pub(crate) fn begin(mode: HoldMode, place: &'static Location<'static>) -> Hold {
-        Hold { began: BootClock.now(), mode, place }
+        Hold { began: BootClock.now(), mode, shards: 1, place }
+    }
+
+    /// So many shards are held together.
+    pub(crate) fn count(&mut self, shards: usize) {
+        self.shards = shards as u64;
     }
 }
 
@@ -150,7 +156,7 @@ impl Drop for Hold {
                 REGISTRY.lock().threads.push(counts.clone());
                 counts
             });
-            counts.record(self.mode, held, self.place);
+            counts.record(self.mode, held, self.shards, self.place);
         });
     }
 }
@@ -164,7 +170,7 @@ mod tests {
         let before = HoldStats::of_process();
         let thread = std::thread::spawn(|| {
             let place = Location::caller();
-            drop(Hold { began: Instant::ZERO, mode: HoldMode::Write, place });
+            drop(Hold { began: Instant::ZERO, mode: HoldMode::Write, shards: 1, place });
             drop(Hold::begin(HoldMode::Read, place));
         });
         thread.join().unwrap();

@@ -15,6 +15,7 @@ mod remove;
 mod shard;
 mod superseded;
 mod sweep;
+mod together;
 mod upsert;
 mod walk;
 
@@ -25,6 +26,8 @@ pub use holds::{HOLD_BUCKETS_US, HoldStats};
 pub(crate) use object::{NewObject, Object, PendingPin, Replica, bytes_of};
 pub use shard::ShardHold;
 pub(crate) use shard::{ShardRead, ShardWrite};
+pub use together::TOGETHER;
+pub(crate) use together::WRITTEN_TOGETHER;
 
 use super::SHARDS;
 use crate::{

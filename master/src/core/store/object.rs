@@ -12,7 +12,7 @@ use crate::{
         eligibility::ServingEligibility,
         segments::{NO_RANGE, Placed, RangeIndex, Segment},
     },
-    types::{ClientId, ObjectInfo, ReplicaDescriptor, ReplicaStatus, Replicas},
+    types::{ClientId, ObjectInfo, ReplicaDescriptor, ReplicaRef, ReplicaStatus, Replicas, ReplicasRef},
 };
 use smallvec::SmallVec;
 use std::{mem, sync::Arc, time::Duration};
@@ -93,14 +93,18 @@ impl Replica {
         self.segment.set_aside(mem::replace(&mut self.range, NO_RANGE), self.hard_pinned, due);
     }
 
-    fn describe(&self, size: u64) -> ReplicaDescriptor {
-        ReplicaDescriptor {
+    fn as_ref(&self, size: u64) -> ReplicaRef<'_> {
+        ReplicaRef {
             id: self.id,
             status: self.status,
             address: self.address,
             size,
-            segment: self.segment.spec().clone(),
+            segment: self.segment.spec(),
         }
+    }
+
+    fn describe(&self, size: u64) -> ReplicaDescriptor {
+        self.as_ref(size).detach()
     }
 
     #[cfg(test)]
@@ -490,27 +494,23 @@ impl Object {
 
     /// Every replica, as its writer sees it.
     pub(crate) fn describe(&self) -> Replicas {
-        self.describe_if(|_| true, |_| true)
+        Replicas {
+            memory: self.replicas().iter().map(|replica| replica.describe(self.size)).collect(),
+            disk: self.disk().map(DiskReplica::describe),
+        }
     }
 
     /// Every replica that can be read, as a reader sees it.
     pub(crate) fn describe_readable(&self) -> Replicas {
-        self.describe_if(Replica::is_readable, DiskReplica::is_complete)
+        self.readable().detach()
     }
 
-    fn describe_if(
-        &self,
-        show: impl Fn(&Replica) -> bool,
-        show_disk: impl Fn(&DiskReplica) -> bool,
-    ) -> Replicas {
-        Replicas {
-            memory: self
-                .replicas()
-                .iter()
-                .filter(|replica| show(replica))
-                .map(|replica| replica.describe(self.size))
-                .collect(),
-            disk: self.disk().filter(|disk| show_disk(disk)).map(DiskReplica::describe),
+    /// The same without a copy. Whether a replica can be read may change at any time, so each is asked once.
+    pub(crate) fn readable(&self) -> ReplicasRef<'_> {
+        let readable = self.replicas().iter().filter(|replica| replica.is_readable());
+        ReplicasRef {
+            memory: readable.map(|replica| replica.as_ref(self.size)).collect(),
+            disk: self.disk().filter(|disk| disk.is_complete()).map(DiskReplica::describe),
         }
     }
 

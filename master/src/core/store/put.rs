@@ -1,6 +1,6 @@
 //! `PutStart`, `PutEnd`, `PutRevoke` (facts §3.1, §3.2).
 
-use super::{DiskReplica, NewObject, Object, PendingPin, Replica, ShardWrite};
+use super::{DiskReplica, NewObject, Object, PendingPin, Replica, ShardWrite, WRITTEN_TOGETHER};
 use crate::{
     clock::Instant,
     core::{
@@ -11,7 +11,7 @@ use crate::{
     error::ErrorCode,
     types::{
         Attempt, CACHELIB_MAX_VALUE, ClientId, MemoryAllocator, PutStart, ReplicaStatus, ReplicaType,
-        Replicas, SoftPinAction,
+        Replicas, ReplicateConfig, SoftPinAction,
     },
 };
 use smallvec::SmallVec;
@@ -39,19 +39,55 @@ impl Core {
         // Loaded before the lock and so dropped after it: the last user of an old picture frees all of it.
         let placement = self.placement.load();
         let mut shard = self.store.write(hash)?;
-        let now = self.clock.now();
+        self.start(&mut shard, hash, request, pending_pin, &placement, self.clock.now())
+    }
+
+    /// [`Core::put_start`] for the first of several keys, in their order, with what else is the same for all. Returns how
+    /// many it has told `each` about; none only if the first is busy.
+    pub fn put_starts(
+        &self,
+        keys: &[(&[u8], u64)],
+        shared: (ClientId, &ReplicateConfig<'_>),
+        mut each: impl FnMut(Result<Replicas, ErrorCode>),
+    ) -> usize {
+        let placement = self.placement.load();
+        let (client, config) = shared;
+        let request = |at: usize| PutStart { client, key: keys[at].0, slice_length: keys[at].1, config };
+        let first: SmallVec<[&[u8]; WRITTEN_TOGETHER]> =
+            keys.iter().take(WRITTEN_TOGETHER).map(|key| key.0).collect();
+        let mut now = None;
+        self.store.write_together(&first, |at, hash, shard| {
+            let request = request(at);
+            let now = *now.get_or_insert_with(|| self.clock.now());
+            let started = self
+                .check_start(&request)
+                .and_then(|pin| self.start(shard, hash, &request, pin, &placement, now));
+            // It is never busy: the shard is held.
+            each(started.map_err(|error| error.code().unwrap_or(ErrorCode::InternalError)));
+        })
+    }
+
+    fn start(
+        &self,
+        shard: &mut ShardWrite<'_>,
+        hash: u64,
+        request: &PutStart<'_>,
+        pending_pin: Option<PendingPin>,
+        placement: &Placement,
+        now: Instant,
+    ) -> Attempt<Replicas> {
         if let Some(position) = shard.live_position(hash, request.key) {
             let object = shard.at(position);
             if object.is_some_and(|object| object.has_complete() || !self.is_abandoned(object, now)) {
                 return Err(ErrorCode::ObjectAlreadyExists.into());
             }
-            self.discard_unfinished(&mut shard, hash, position, now);
+            self.discard_unfinished(shard, hash, position, now);
         }
-        self.admit(&mut shard, request)?;
+        self.admit(shard, request)?;
         let pinned = request.config.with_hard_pin;
-        let replicas = self.place(&mut shard, &placement, request, pinned, now)?;
+        let replicas = self.place(shard, placement, request, pinned, now)?;
         let mut object = Object::new(&new_object(request, pending_pin, now), replicas);
-        object.set_disk(self.new_disk_replica(&mut shard, request));
+        object.set_disk(self.new_disk_replica(shard, request));
         Ok(shard.insert(hash, Box::new(object), request.config.group_id).describe())
     }
 
@@ -72,13 +108,47 @@ impl Core {
         self.refuse_offline(client)?;
         let hash = self.store.hash(key);
         let mut shard = self.store.write(hash)?;
+        Ok(self.end(&mut shard, hash, client, (key, checksum), kind, self.clock.now())?)
+    }
+
+    /// [`Core::put_end`] for the first of several keys, in their order. Returns how many it has told `each` about; none
+    /// only if the first is busy.
+    pub fn put_ends(
+        &self,
+        client: ClientId,
+        ended: &[(&[u8], Option<u64>)],
+        kind: ReplicaType,
+        mut each: impl FnMut(Result<(), ErrorCode>),
+    ) -> usize {
+        let first: SmallVec<[&[u8]; WRITTEN_TOGETHER]> =
+            ended.iter().take(WRITTEN_TOGETHER).map(|ended| ended.0).collect();
+        let mut now = None;
+        self.store.write_together(&first, |at, hash, shard| {
+            let now = *now.get_or_insert_with(|| self.clock.now());
+            let is_offline = self.refuse_offline(client).is_err();
+            each(if is_offline {
+                Err(ErrorCode::IllegalClient)
+            } else {
+                self.end(shard, hash, client, ended[at], kind, now)
+            });
+        })
+    }
+
+    fn end(
+        &self,
+        shard: &mut ShardWrite<'_>,
+        hash: u64,
+        client: ClientId,
+        (key, checksum): (&[u8], Option<u64>),
+        kind: ReplicaType,
+        now: Instant,
+    ) -> Result<(), ErrorCode> {
         let position = shard.written_by(client, hash, key)?;
-        let now = self.clock.now();
         let (of_memory, of_disk) = (means_memory(kind), kind == ReplicaType::Disk);
         let object = shard.at(position).ok_or(ErrorCode::ObjectNotFound)?;
         if !object.is_unfinished() {
             let is_there = of_memory && !object.replicas().is_empty() || of_disk && object.disk().is_some();
-            return if is_there { Ok(()) } else { Err(ErrorCode::InvalidWrite.into()) };
+            return if is_there { Ok(()) } else { Err(ErrorCode::InvalidWrite) };
         }
         let ends = of_memory && object.any(|replica| !replica.is_complete())
             || of_disk && object.disk().is_some_and(|disk| !disk.is_complete());
@@ -87,7 +157,7 @@ impl Core {
         }
         if of_memory && !shard.superseded().accept_end(hash, client, now) {
             // It may be the End of a write whose place this one has taken, and whose data are not here.
-            return Err(ErrorCode::ObjectNotFound.into());
+            return Err(ErrorCode::ObjectNotFound);
         }
         shard.note_time(now);
         shard.change(hash, position, |object| {

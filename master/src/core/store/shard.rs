@@ -7,6 +7,7 @@ use super::{
     ceiling::Footprint,
     holds::{Hold, HoldMode},
     superseded::Superseded,
+    together::prefetch_all,
 };
 use crate::{
     clock::Instant,
@@ -165,6 +166,14 @@ fn spread(tag: u32) -> u64 {
 impl Contents {
     pub(crate) fn find(&self, hash: u64, key: &[u8]) -> Option<&Object> {
         self.table.find(spread(tag_of(hash)), |object| object.key() == key).map(|object| &**object)
+    }
+
+    /// Fetches what [`Contents::find`] will look at.
+    pub(crate) fn prefetch(&self, hash: u64) {
+        let candidate = self.table.find_bucket_index(spread(tag_of(hash)), |_| true);
+        if let Some(object) = candidate.and_then(|position| self.at(position)) {
+            prefetch_all(object);
+        }
     }
 
     /// Where the object is for which `is` holds, among those with that hash.

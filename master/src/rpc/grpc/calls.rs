@@ -2,7 +2,7 @@
 
 use super::{
     convert::{code, replica_type, replicas, routing_mismatch, segment, uuid},
-    steps::{Answer, Calls, exists, no_permit, replica_list, units},
+    steps::{Answer, Calls, no_permit, units},
 };
 use crate::{
     admin::Protocol,
@@ -22,44 +22,33 @@ use tonic::{Request, Response, Status};
 #[tonic::async_trait]
 impl v1::master_service_server::MasterService for Calls {
     async fn exist_key(&self, request: Request<v1::ExistKeyRequest>) -> Answer<v1::ExistKeyResponse> {
-        let request = request.into_inner();
-        let result =
-            self.call(Method::ExistKey, || self.service.core().exist_key(request.key.as_bytes())).await?;
-        Ok(Response::new(exists(result)))
+        let key = request.into_inner().key;
+        let mut results = self.exist(Method::ExistKey, std::slice::from_ref(&key)).await?;
+        Ok(Response::new(results.pop().unwrap_or_default()))
     }
 
     async fn batch_exist_key(
         &self,
         request: Request<v1::BatchExistKeyRequest>,
     ) -> Answer<v1::BatchExistKeyResponse> {
-        let keys = request.into_inner().keys;
-        let core = self.service.core();
-        let results =
-            self.batch(Method::BatchExistKey, keys.len(), |i| core.exist_key(keys[i].as_bytes())).await?;
-        Ok(Response::new(v1::BatchExistKeyResponse { results: results.into_iter().map(exists).collect() }))
+        let results = self.exist(Method::BatchExistKey, &request.into_inner().keys).await?;
+        Ok(Response::new(v1::BatchExistKeyResponse { results }))
     }
 
     async fn get_replica_list(
         &self,
         request: Request<v1::GetReplicaListRequest>,
     ) -> Answer<v1::GetReplicaListResponse> {
-        let request = request.into_inner();
-        let core = self.service.core();
-        let result =
-            self.call(Method::GetReplicaList, || core.get_replica_list(request.key.as_bytes())).await?;
-        Ok(Response::new(replica_list(&result)))
+        let key = request.into_inner().key;
+        let mut results = self.lists(Method::GetReplicaList, std::slice::from_ref(&key)).await?;
+        Ok(Response::new(results.pop().unwrap_or_default()))
     }
 
     async fn batch_get_replica_list(
         &self,
         request: Request<v1::BatchGetReplicaListRequest>,
     ) -> Answer<v1::BatchGetReplicaListResponse> {
-        let keys = request.into_inner().keys;
-        let core = self.service.core();
-        let results = self
-            .batch(Method::BatchGetReplicaList, keys.len(), |i| core.get_replica_list(keys[i].as_bytes()))
-            .await?;
-        let results = results.iter().map(replica_list).collect();
+        let results = self.lists(Method::BatchGetReplicaList, &request.into_inner().keys).await?;
         Ok(Response::new(v1::BatchGetReplicaListResponse { results }))
     }
 

@@ -4,7 +4,7 @@ use crate::{
     error::ErrorCode,
     rpc::native::field::Wishes,
     types::{
-        DiskDescriptor, ReplicaDescriptor, ReplicaStatus, ReplicaType, Replicas, ReplicateConfig,
+        DiskDescriptor, ReplicaRef, ReplicaStatus, ReplicaType, Replicas, ReplicasRef, ReplicateConfig,
         SegmentSpec, SoftPinAction, Uuid,
     },
 };
@@ -94,6 +94,12 @@ pub(super) fn segment(segment: Option<v1::Segment>, field: &str) -> Result<Segme
 
 /// Every replica of an object.
 pub(super) fn replicas(replicas: &Replicas) -> Vec<v1::Replica> {
+    let memory = replicas.memory.iter().map(|of| replica(&of.borrow()));
+    memory.chain(replicas.disk.as_ref().map(disk_replica)).collect()
+}
+
+/// The same, as they stand in the store.
+pub(super) fn replicas_ref(replicas: &ReplicasRef<'_>) -> Vec<v1::Replica> {
     replicas.memory.iter().map(replica).chain(replicas.disk.as_ref().map(disk_replica)).collect()
 }
 
@@ -116,7 +122,7 @@ fn disk_replica(disk: &DiskDescriptor) -> v1::Replica {
     }
 }
 
-fn replica(replica: &ReplicaDescriptor) -> v1::Replica {
+fn replica(replica: &ReplicaRef<'_>) -> v1::Replica {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     v1::Replica {
         id: replica.id,

@@ -67,9 +67,9 @@ where
         if let Err(status) = self.check(&request, epoch) {
             return Box::pin(std::future::ready(Ok(stamp(status.into_http(), epoch))));
         }
-        let under_way = self.activity.call();
+        let under_way = self.activity.detached_call();
         let answer = self.inner.call(request);
-        let counted = self.service.telemetry().begin(Protocol::Grpc);
+        let counted = self.service.telemetry().begin_detached(Protocol::Grpc);
         Box::pin(async move {
             let _under_way = (under_way, counted);
             answer.await.map(|response| stamp(response, epoch))

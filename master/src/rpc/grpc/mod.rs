@@ -6,6 +6,7 @@ mod calls;
 mod convert;
 mod epoch;
 mod health;
+mod reads;
 mod steps;
 
 use super::{budget::Budget, server::Plane, service::Service};

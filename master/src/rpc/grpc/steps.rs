@@ -12,7 +12,7 @@ use crate::{
         service::{Refusal, Service, is_data},
         telemetry::Tally,
     },
-    types::{Attempt, OpError, PutStart, ReplicaList, Replicas, WalkCursor},
+    types::{Attempt, OpError, PutStart, Replicas, WalkCursor},
 };
 use mooncake_proto::v1;
 use regex::bytes::Regex;
@@ -232,19 +232,6 @@ pub(super) fn no_permit() -> Status {
 pub(super) fn started(result: &Result<Replicas, ErrorCode>) -> v1::PutStartResponse {
     let replicas = result.as_ref().map_or_else(|_| Vec::new(), replicas_of);
     v1::PutStartResponse { code: code(result), replicas }
-}
-
-pub(super) fn replica_list(result: &Result<ReplicaList, ErrorCode>) -> v1::GetReplicaListResponse {
-    let value = result.as_ref().ok().map(|list| v1::ReplicaList {
-        replicas: replicas_of(&list.replicas),
-        lease_ttl_ms: list.lease_ttl_ms,
-        object_checksum: list.object_checksum,
-    });
-    v1::GetReplicaListResponse { code: code(result), value }
-}
-
-pub(super) fn exists(result: Result<bool, ErrorCode>) -> v1::ExistKeyResponse {
-    v1::ExistKeyResponse { code: code(&result), exists: result.unwrap_or(false) }
 }
 
 pub(super) fn units(results: &[Result<(), ErrorCode>]) -> Vec<v1::Result> {

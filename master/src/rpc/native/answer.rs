@@ -1,5 +1,9 @@
 //! Answers, encoded straight into the output of a connection, in the short form.
 
+mod elements;
+
+pub use elements::Elements;
+
 use super::{
     body::{Parsed, Reader, width_for, write_head},
     field::{Field, Step, wire_structs},
@@ -9,7 +13,10 @@ use super::{
 };
 use crate::{
     error::ErrorCode,
-    types::{ClientStatus, DiskDescriptor, ReplicaDescriptor, ReplicaList, Replicas, Uuid},
+    types::{
+        ClientStatus, DiskDescriptor, ReplicaDescriptor, ReplicaList, ReplicaListRef, ReplicaRef, Replicas,
+        ReplicasRef, Uuid,
+    },
 };
 use bytes::{BufMut, BytesMut};
 use smallvec::{Array, SmallVec};
@@ -300,8 +307,17 @@ fn named(ty: Type, name: &str) -> bool {
     matches!(ty, Type::Struct(described) if described.name == name)
 }
 
-/// As a memory replica, which is the first alternative in every generation.
 impl Payload for ReplicaDescriptor {
+    fn fits(ty: Type) -> bool {
+        ReplicaRef::fits(ty)
+    }
+    fn write(&self, writer: &mut Writer<'_>) {
+        self.borrow().write(writer);
+    }
+}
+
+/// As a memory replica, which is the first alternative in every generation.
+impl Payload for ReplicaRef<'_> {
     fn fits(ty: Type) -> bool {
         named(ty, "Replica::Descriptor")
     }
@@ -330,35 +346,44 @@ impl Payload for DiskDescriptor {
     }
 }
 
-impl Payload for Replicas {
-    fn fits(ty: Type) -> bool {
-        <[ReplicaDescriptor]>::fits(ty)
-    }
-    fn write(&self, writer: &mut Writer<'_>) {
-        writer.size(self.count());
-        for replica in &self.memory {
-            replica.write(writer);
+/// The same for what is owned and what is borrowed.
+macro_rules! replica_lists {
+    ($($replicas:ty, $list:ty;)*) => {$(
+        impl Payload for $replicas {
+            fn fits(ty: Type) -> bool {
+                <[ReplicaDescriptor]>::fits(ty)
+            }
+            fn write(&self, writer: &mut Writer<'_>) {
+                writer.size(self.count());
+                for replica in &self.memory {
+                    replica.write(writer);
+                }
+                if let Some(disk) = &self.disk {
+                    disk.write(writer);
+                }
+            }
+            fn widest_hint(&self) -> usize {
+                self.count()
+            }
         }
-        if let Some(disk) = &self.disk {
-            disk.write(writer);
-        }
-    }
-    fn widest_hint(&self) -> usize {
-        self.count()
-    }
-}
 
-impl Payload for ReplicaList {
-    fn fits(ty: Type) -> bool {
-        named(ty, "GetReplicaListResponse")
-    }
-    fn write(&self, writer: &mut Writer<'_>) {
-        self.replicas.write(writer);
-        writer.out.put_u64_le(self.lease_ttl_ms);
-        if writer.shape.has_checksum {
-            self.object_checksum.write(writer);
+        impl Payload for $list {
+            fn fits(ty: Type) -> bool {
+                named(ty, "GetReplicaListResponse")
+            }
+            fn write(&self, writer: &mut Writer<'_>) {
+                self.replicas.write(writer);
+                writer.out.put_u64_le(self.lease_ttl_ms);
+                if writer.shape.has_checksum {
+                    self.object_checksum.write(writer);
+                }
+            }
         }
-    }
+    )*};
+}
+replica_lists! {
+    Replicas, ReplicaList;
+    ReplicasRef<'_>, ReplicaListRef<'_>;
 }
 
 /// The answer to a Ping.
