@@ -6,7 +6,7 @@ pub use watches::run;
 
 use crate::{
     apply::{Outcome, apply},
-    build::build,
+    build::{Desired, build},
     clients,
     decide::{Action, Observed, decide},
     events::{events, recovered},
@@ -165,6 +165,8 @@ async fn try_pass(context: &Context, key: &Key) -> Result<(Pass, Option<Trouble>
     context.watchdog.follow(key, target(&master, &seen));
     let labelled = seen.pods.iter().filter(|pod| pod.labelled).count();
     context.metrics.report_labelled(namespace, name, Some(labelled));
+    let contested = seen.objects.iter().filter(|object| object.contest.is_some()).count();
+    context.metrics.report_contested(namespace, name, contested);
     let decision = decide(&seen);
     let (mut done, mut trouble) = (Vec::new(), None);
     for action in &decision.actions {
@@ -175,7 +177,10 @@ async fn try_pass(context: &Context, key: &Key) -> Result<(Pass, Option<Trouble>
         tracing::info!(namespace, name, ?action, "acting");
         context.metrics.writes.with_label_values(&[kind_of_write(action)]).inc();
         match apply(&context.client, &master, &desired, &seen, action).await {
-            Ok(Outcome::Done) => done.push(action.clone()),
+            Ok(Outcome::Done) => {
+                remember(memory, key, &desired, action);
+                done.push(action.clone());
+            }
             Ok(Outcome::Stale) => {
                 trouble = Some(Trouble::Stale);
                 break;
@@ -225,6 +230,19 @@ async fn try_pass(context: &Context, key: &Key) -> Result<(Pass, Option<Trouble>
     let ask = seen.active().map_or(decision.again, |_| clients::ASK_EVERY);
     let again = decision.again.min(ask).mul_f64(rand::rng().random_range(0.9..1.1));
     Ok((Pass { writes: done.len() + usize::from(written), again: Some(again) }, trouble))
+}
+
+/// Takes note of what was done to an object, so that a fight over it is noticed.
+fn remember(memory: &Memory, key: &Key, desired: &Desired, action: &Action) {
+    memory.corrections(key, |all| match action {
+        Action::Apply(kind) => {
+            for object in desired.objects.iter().filter(|object| object.kind == *kind) {
+                all.applied(object, Instant::now());
+            }
+        }
+        Action::Remove { kind, .. } => all.removed(*kind),
+        _ => {}
+    });
 }
 
 /// Whom to call: the process that holds the Lease, at the address that it advertises.

@@ -75,6 +75,7 @@ impl World {
             objects: vec![ObjectState {
                 kind: Kind::StatefulSet,
                 name: "m".to_owned(),
+                contest: None,
                 presence: match self.applied {
                     None => Presence::Missing,
                     Some(applied) if applied == self.template => Presence::Current,
