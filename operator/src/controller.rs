@@ -73,7 +73,7 @@ impl Context {
         let (wake, woken) = mpsc::unbounded_channel();
         Context {
             client,
-            watchdog: Arc::new(Watchdog::new(Arc::clone(&memory), wake.clone())),
+            watchdog: Arc::new(Watchdog::new(Arc::clone(&memory), metrics.clone(), wake.clone())),
             memory,
             probe: Probe::default(),
             nodes: Arc::default(),

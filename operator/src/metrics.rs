@@ -3,7 +3,8 @@
 use crate::decide::{MoveKind, Outcome};
 use mooncake_crds::{ConditionType, LastMove, MooncakeMasterStatus};
 use prometheus::{
-    Encoder, GaugeVec, Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
+    Encoder, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
+    TextEncoder,
 };
 use std::fmt::Write as _;
 
@@ -87,6 +88,12 @@ const CONTESTED: MetricSpec = spec(
     MASTER,
     "Objects of a MooncakeMaster that somebody else changes back whenever they are corrected (Degraded: ObjectContested).",
 );
+const FAILED_CALLS: MetricSpec = spec(
+    "mooncake_operator_health_check_failures_total",
+    "counter",
+    MASTER,
+    "Calls of HealthCheck by the operator that the active of a MooncakeMaster did not answer ok in time.",
+);
 const MOVES: MetricSpec = spec(
     "mooncake_operator_moves_total",
     "counter",
@@ -105,6 +112,7 @@ pub const CATALOGUE: &[MetricSpec] = &[
     LABELLED,
     MOVING,
     STANDBYS,
+    FAILED_CALLS,
     MOVES,
     PASS_SECONDS,
     PASSES,
@@ -146,6 +154,7 @@ pub struct Metrics {
     moving: GaugeVec,
     contested: GaugeVec,
     moves: IntCounterVec,
+    failed_calls: IntCounterVec,
 }
 
 impl Metrics {
@@ -163,7 +172,8 @@ impl Metrics {
         let (conditions, epochs) = (gauges(CONDITION)?, gauges(EPOCH)?);
         let (labelled, standbys, blocked) = (gauges(LABELLED)?, gauges(STANDBYS)?, gauges(BLOCKED)?);
         let (moving, contested) = (gauges(MOVING)?, gauges(CONTESTED)?);
-        let moves = counters(MOVES)?;
+        let (moves, failed_calls) = (counters(MOVES)?, counters(FAILED_CALLS)?);
+        registry.register(Box::new(failed_calls.clone()))?;
         registry.register(Box::new(moves.clone()))?;
         registry.register(Box::new(passes.clone()))?;
         registry.register(Box::new(pass_seconds.clone()))?;
@@ -186,6 +196,7 @@ impl Metrics {
             moving,
             contested,
             moves,
+            failed_calls,
         })
     }
 
@@ -229,6 +240,11 @@ impl Metrics {
         self.contested.with_label_values(&[namespace, name]).set(contested as f64);
     }
 
+    /// Failed calls of the active of a resource; the series is there from the first use of this.
+    pub fn failed_calls(&self, namespace: &str, name: &str) -> IntCounter {
+        self.failed_calls.with_label_values(&[namespace, name])
+    }
+
     /// Removes the series of a resource that is gone.
     pub fn forget(&self, namespace: &str, name: &str) {
         for condition in ConditionType::ALL {
@@ -239,6 +255,7 @@ impl Metrics {
         {
             _ = vector.remove_label_values(&[namespace, name]);
         }
+        _ = self.failed_calls.remove_label_values(&[namespace, name]);
         for kind in MoveKind::ALL {
             for outcome in Outcome::ALL {
                 _ = self.moves.remove_label_values(&[namespace, name, kind.as_str(), outcome.as_str()]);
@@ -308,6 +325,7 @@ mod tests {
         metrics.report_labelled("ns", "m", Some(1));
         metrics.count_move("ns", "m", &last_move());
         metrics.report_contested("ns", "m", 1);
+        metrics.failed_calls("ns", "m").inc();
         let text = metrics.render().unwrap();
         assert!(text.contains("mooncake_operator_master_epoch{name=\"m\",namespace=\"ns\"} 7"), "{text}");
         metrics.forget("ns", "m");
@@ -347,6 +365,7 @@ mod tests {
         metrics.report_labelled("ns", "m", Some(1));
         metrics.count_move("ns", "m", &last_move());
         metrics.report_contested("ns", "m", 1);
+        metrics.failed_calls("ns", "m").inc();
         let text = metrics.render().unwrap();
         let exposed: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
         let mut documented: Vec<String> =
