@@ -204,7 +204,7 @@ fn may_delete(seen: &Observed, pod: &PodRef, why: Why, moving: bool) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 #[cfg(test)]
 mod model;

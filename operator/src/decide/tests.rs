@@ -96,7 +96,7 @@ fn settled() -> Observed {
     }
 }
 
-pub(super) fn with(change: impl FnOnce(&mut Observed)) -> Observed {
+pub(crate) fn with(change: impl FnOnce(&mut Observed)) -> Observed {
     let mut seen = settled();
     change(&mut seen);
     seen
