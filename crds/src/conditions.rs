@@ -199,6 +199,11 @@ reasons! {
          The active of the older template keeps the role; nothing is tried again with the present template.",
         "Read the log of the master that did not serve. Correct or revert the template; to insist, delete the pod of \
          the active.";
+    ObjectContested: Degraded True,
+        "Somebody else changes or deletes one of the operator's objects again whenever it is corrected. The time between \
+         two corrections grows to a minute; a roll waits meanwhile. Said until five minutes after the last correction.",
+        "The message names the object, the field and, where the object tells it, the writer. Leave the field to one of \
+         the two.";
     RedundancyLost: Degraded True,
         "Fewer standbys than asked for are healthy: a failure of the active would cause an outage, or a longer one.",
         "The message names the pods. They usually come back by themselves.";

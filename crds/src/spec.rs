@@ -38,12 +38,25 @@ use std::collections::BTreeMap;
         description = "Whether the active serves (condition Available)"
     ),
     printcolumn(
+        name = "Standbys",
+        type_ = "integer",
+        json_path = ".status.standbyReplicas",
+        description = "Masters that stand by and would take over"
+    ),
+    printcolumn(
         name = "Epoch",
         type_ = "integer",
         json_path = ".status.epoch",
         description = "How often the active role has changed hands"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Progressing",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Progressing\")].reason",
+        description = "Reason of the condition Progressing",
+        priority = "1"
+    ),
     printcolumn(
         name = "Degraded",
         type_ = "string",

@@ -1,6 +1,9 @@
 //! One `MooncakeMaster` in a namespace of its own.
 
-use crate::cluster::Cluster;
+use crate::{
+    admin,
+    cluster::{Cluster, OPERATOR},
+};
 use anyhow::{Context as _, bail, ensure};
 use k8s_openapi::api::{
     coordination::v1::Lease,
@@ -25,6 +28,9 @@ pub const NAME: &str = "pool";
 pub const RPC_PORT: u16 = 50051;
 /// The admin port of the sample.
 pub const METRICS_PORT: u16 = 9003;
+
+/// The port of the operator's metrics.
+const OPERATOR_PORT: u16 = 8080;
 
 /// An instance, applied.
 #[derive(Debug)]
@@ -192,6 +198,27 @@ impl<'a> Instance<'a> {
             format!("{}: {}", part(&event.reason), part(&event.note))
         };
         Ok(events.iter().filter(of_this).map(text).collect())
+    }
+
+    /// How many calls of the active by the operators that are there now have failed.
+    pub async fn failed_calls(&self) -> anyhow::Result<u64> {
+        let namespace = self.cluster.operator().await?.namespace().context("namespace")?;
+        let pods: Api<Pod> = Api::namespaced(self.cluster.client.clone(), &namespace);
+        let series = format!(
+            "mooncake_operator_health_check_failures_total{{name=\"{NAME}\",namespace=\"{}\"}} ",
+            self.namespace
+        );
+        let mut failed = 0;
+        for pod in pods.list(&ListParams::default().labels(OPERATOR)).await? {
+            let address =
+                pod.status.and_then(|status| status.pod_ip).context("the operator has no address")?;
+            let page = admin::get(SocketAddr::new(address.parse()?, OPERATOR_PORT), "/metrics").await?;
+            // Only the one that leads calls anybody.
+            if let Some(count) = page.body.lines().find_map(|line| line.strip_prefix(&series)) {
+                failed += count.trim().parse::<u64>()?;
+            }
+        }
+        Ok(failed)
     }
 
     /// Status and reason of a condition; `None` while there is no condition of that type.

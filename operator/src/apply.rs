@@ -153,3 +153,48 @@ async fn label(client: &Client, namespace: &str, pod: &PodRef, value: &Value) ->
     }});
     gone(api.patch(&pod.name, &manager(), &Patch::Merge(&patch)).await.map(drop))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::Why;
+    use kube::client::Body;
+    use std::{convert::Infallible, future::pending, time::Duration};
+    use tokio::time::Instant;
+
+    /// A connection that says nothing must not hold up a resource for ever.
+    #[tokio::test(start_paused = true)]
+    async fn every_write_has_a_deadline() {
+        let silent =
+            tower::service_fn(|_: http::Request<Body>| pending::<Result<http::Response<Body>, Infallible>>());
+        let client = Client::new(silent, "ns");
+        let master: MooncakeMaster = serde_json::from_value(json!({ "apiVersion": "store.mooncake.io/v1alpha1",
+            "kind": "MooncakeMaster", "metadata": { "name": "m", "namespace": "ns" }, "spec": { "image": "i:1" } }))
+        .expect("a resource");
+        let desired = build::build(&master, false);
+        let kind = build::Kind::PodDisruptionBudget;
+        let text = str::to_owned;
+        let pod = PodRef { name: text("m-0"), uid: text("u"), resource_version: text("1") };
+        let seen = crate::decide::tests::with(|_| ());
+        for action in [
+            Action::Apply(build::Kind::Service),
+            Action::CreateLease { epoch: 1, released: false },
+            Action::AdoptLease,
+            Action::ClearLabel(pod.clone()),
+            Action::SetLabel(pod.clone()),
+            Action::DeletePod { pod, why: Why::Heal },
+            Action::Fence { pod: text("m-0"), uid: text("u") },
+            Action::Designate { uid: text("lease"), resource_version: text("1"), successor: None },
+            Action::Remove { kind, uid: text("u") },
+        ] {
+            let start = Instant::now();
+            let error = apply(&client, &master, &desired, &seen, &action).await.expect_err("no answer");
+            assert!(error.to_string().contains("no answer within 10 s"), "{action:?}: {error}");
+            assert_eq!(start.elapsed(), Duration::from_secs(10), "{action:?}");
+        }
+        let start = Instant::now();
+        let report = mooncake_crds::MooncakeMasterStatus { epoch: Some(1), ..Default::default() };
+        crate::status::write(&client, &master, &report).await.expect_err("no answer");
+        assert_eq!(start.elapsed(), Duration::from_secs(10), "the status");
+    }
+}

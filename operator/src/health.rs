@@ -6,6 +6,7 @@
 use crate::{
     decide::Health,
     memory::{Key, Memory},
+    metrics::Metrics,
 };
 use mooncake_proto::v1::{HealthCheckRequest, master_service_client::MasterServiceClient};
 use parking_lot::Mutex;
@@ -156,14 +157,15 @@ fn root(error: &dyn std::error::Error) -> String {
 #[derive(Debug)]
 pub struct Watchdog {
     memory: Arc<Memory>,
+    metrics: Metrics,
     tasks: Mutex<HashMap<Key, (Target, JoinHandle<()>)>>,
     wake: mpsc::UnboundedSender<Key>,
 }
 
 impl Watchdog {
     /// No tasks yet. `wake` is told which resource to look at.
-    pub fn new(memory: Arc<Memory>, wake: mpsc::UnboundedSender<Key>) -> Watchdog {
-        Watchdog { memory, tasks: Mutex::default(), wake }
+    pub fn new(memory: Arc<Memory>, metrics: Metrics, wake: mpsc::UnboundedSender<Key>) -> Watchdog {
+        Watchdog { memory, metrics, tasks: Mutex::default(), wake }
     }
 
     /// From now on that target is called for the resource, or nobody.
@@ -177,12 +179,14 @@ impl Watchdog {
         }
         let Some(target) = target else { return };
         let (memory, wake) = (Arc::clone(&self.memory), self.wake.clone());
+        let failed = self.metrics.failed_calls(&key.0, &key.1);
         let task = tokio::spawn({
             let (key, target) = (key.clone(), target.clone());
             async move {
                 loop {
                     let result = call(&target).await;
                     if let Err(what) = &result {
+                        failed.inc();
                         let (namespace, name) = &key;
                         tracing::debug!(namespace, name, pod = target.pod, what, "HealthCheck failed");
                     }

@@ -15,6 +15,7 @@ pub mod apply;
 pub mod build;
 pub mod clients;
 pub mod config;
+pub mod contest;
 pub mod controller;
 pub mod crash;
 pub mod decide;

@@ -4,6 +4,7 @@
 
 use crate::{
     clients,
+    contest::Corrections,
     decide::{Disagreement, Health, Hold},
     health::{Seen, Target, Track},
 };
@@ -40,6 +41,7 @@ struct Remembered {
     last_error: Option<String>,
     failures: u32,
     clients: clients::Remembered,
+    corrections: Corrections,
 }
 
 #[derive(Debug)]
@@ -213,6 +215,11 @@ impl Memory {
     /// What is remembered of the clients of the active.
     pub(crate) fn clients<T>(&self, key: &Key, act: impl FnOnce(&mut clients::Remembered) -> T) -> T {
         self.with(key, |remembered| act(&mut remembered.clients))
+    }
+
+    /// What is remembered of the corrections of its objects.
+    pub(crate) fn corrections<T>(&self, key: &Key, act: impl FnOnce(&mut Corrections) -> T) -> T {
+        self.with(key, |remembered| act(&mut remembered.corrections))
     }
 
     /// What the API server said to the last pass.

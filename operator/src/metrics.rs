@@ -3,7 +3,8 @@
 use crate::decide::{MoveKind, Outcome};
 use mooncake_crds::{ConditionType, LastMove, MooncakeMasterStatus};
 use prometheus::{
-    Encoder, GaugeVec, Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
+    Encoder, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
+    TextEncoder,
 };
 use std::fmt::Write as _;
 
@@ -81,6 +82,18 @@ const MOVING: MetricSpec = spec(
     MASTER,
     "1 while the operator moves the active role of a MooncakeMaster, else 0.",
 );
+const CONTESTED: MetricSpec = spec(
+    "mooncake_operator_master_contested_objects",
+    "gauge",
+    MASTER,
+    "Objects of a MooncakeMaster that somebody else changes back whenever they are corrected (Degraded: ObjectContested).",
+);
+const FAILED_CALLS: MetricSpec = spec(
+    "mooncake_operator_health_check_failures_total",
+    "counter",
+    MASTER,
+    "Calls of HealthCheck by the operator that the active of a MooncakeMaster did not answer ok in time.",
+);
 const MOVES: MetricSpec = spec(
     "mooncake_operator_moves_total",
     "counter",
@@ -90,8 +103,21 @@ const MOVES: MetricSpec = spec(
 );
 
 /// Everything that the operator exposes.
-pub const CATALOGUE: &[MetricSpec] =
-    &[LEADING, BLOCKED, CONDITION, EPOCH, LABELLED, MOVING, STANDBYS, MOVES, PASS_SECONDS, PASSES, WRITES];
+pub const CATALOGUE: &[MetricSpec] = &[
+    LEADING,
+    BLOCKED,
+    CONDITION,
+    CONTESTED,
+    EPOCH,
+    LABELLED,
+    MOVING,
+    STANDBYS,
+    FAILED_CALLS,
+    MOVES,
+    PASS_SECONDS,
+    PASSES,
+    WRITES,
+];
 
 /// The text of `docs/operator-metrics.md`.
 pub fn markdown() -> String {
@@ -126,7 +152,9 @@ pub struct Metrics {
     standbys: GaugeVec,
     blocked: GaugeVec,
     moving: GaugeVec,
+    contested: GaugeVec,
     moves: IntCounterVec,
+    failed_calls: IntCounterVec,
 }
 
 impl Metrics {
@@ -143,13 +171,15 @@ impl Metrics {
         let leading = IntGauge::with_opts(opts(LEADING))?;
         let (conditions, epochs) = (gauges(CONDITION)?, gauges(EPOCH)?);
         let (labelled, standbys, blocked) = (gauges(LABELLED)?, gauges(STANDBYS)?, gauges(BLOCKED)?);
-        let (moving, moves) = (gauges(MOVING)?, counters(MOVES)?);
+        let (moving, contested) = (gauges(MOVING)?, gauges(CONTESTED)?);
+        let (moves, failed_calls) = (counters(MOVES)?, counters(FAILED_CALLS)?);
+        registry.register(Box::new(failed_calls.clone()))?;
         registry.register(Box::new(moves.clone()))?;
         registry.register(Box::new(passes.clone()))?;
         registry.register(Box::new(pass_seconds.clone()))?;
         registry.register(Box::new(writes.clone()))?;
         registry.register(Box::new(leading.clone()))?;
-        for vector in [&conditions, &epochs, &labelled, &standbys, &blocked, &moving] {
+        for vector in [&conditions, &epochs, &labelled, &standbys, &blocked, &moving, &contested] {
             registry.register(Box::new(vector.clone()))?;
         }
         Ok(Metrics {
@@ -164,7 +194,9 @@ impl Metrics {
             standbys,
             blocked,
             moving,
+            contested,
             moves,
+            failed_calls,
         })
     }
 
@@ -203,14 +235,27 @@ impl Metrics {
         }
     }
 
+    /// Puts how many objects of a resource are fought for.
+    pub fn report_contested(&self, namespace: &str, name: &str, contested: usize) {
+        self.contested.with_label_values(&[namespace, name]).set(contested as f64);
+    }
+
+    /// Failed calls of the active of a resource; the series is there from the first use of this.
+    pub fn failed_calls(&self, namespace: &str, name: &str) -> IntCounter {
+        self.failed_calls.with_label_values(&[namespace, name])
+    }
+
     /// Removes the series of a resource that is gone.
     pub fn forget(&self, namespace: &str, name: &str) {
         for condition in ConditionType::ALL {
             _ = self.conditions.remove_label_values(&[namespace, name, condition.as_str()]);
         }
-        for vector in [&self.epochs, &self.labelled, &self.standbys, &self.blocked, &self.moving] {
+        for vector in
+            [&self.epochs, &self.labelled, &self.standbys, &self.blocked, &self.moving, &self.contested]
+        {
             _ = vector.remove_label_values(&[namespace, name]);
         }
+        _ = self.failed_calls.remove_label_values(&[namespace, name]);
         for kind in MoveKind::ALL {
             for outcome in Outcome::ALL {
                 _ = self.moves.remove_label_values(&[namespace, name, kind.as_str(), outcome.as_str()]);
@@ -279,6 +324,8 @@ mod tests {
         metrics.report("ns", "m", &status("True", 1));
         metrics.report_labelled("ns", "m", Some(1));
         metrics.count_move("ns", "m", &last_move());
+        metrics.report_contested("ns", "m", 1);
+        metrics.failed_calls("ns", "m").inc();
         let text = metrics.render().unwrap();
         assert!(text.contains("mooncake_operator_master_epoch{name=\"m\",namespace=\"ns\"} 7"), "{text}");
         metrics.forget("ns", "m");
@@ -317,6 +364,8 @@ mod tests {
         metrics.report("ns", "m", &status("True", 1));
         metrics.report_labelled("ns", "m", Some(1));
         metrics.count_move("ns", "m", &last_move());
+        metrics.report_contested("ns", "m", 1);
+        metrics.failed_calls("ns", "m").inc();
         let text = metrics.render().unwrap();
         let exposed: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
         let mut documented: Vec<String> =

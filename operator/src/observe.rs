@@ -3,6 +3,7 @@
 use crate::{
     build::{Desired, Kind},
     clients,
+    contest::what_differs,
     decide::{
         FailoverRules, Health, Hold, Holder, Lease, LeaseState, Node, ObjectState, Observed, Phase, Pod,
         PodRef, Presence, Says, disagreement,
@@ -104,10 +105,12 @@ pub async fn observe(
             None => Presence::Missing,
             Some(found) => presence(master, &wanted.content, found),
         };
+        let what = what_differs(&presence, found.as_ref());
+        let contest = memory.corrections(&key, |all| all.look(wanted, what, Instant::now()));
         if wanted.kind == Kind::StatefulSet && !matches!(presence, Presence::Foreign(_)) {
             stateful_set = found;
         }
-        objects.push(ObjectState { kind: wanted.kind, name: wanted.name.clone(), presence });
+        objects.push(ObjectState { kind: wanted.kind, name: wanted.name.clone(), presence, contest });
     }
 
     for (kind, name) in &desired.unwanted {
@@ -117,7 +120,7 @@ pub async fn observe(
         // One of somebody else's is none of ours.
         if let Some(found) = found.filter(|found| foreign_owner(master, &found.metadata).is_none()) {
             let presence = Presence::Unwanted(found.uid().unwrap_or_default());
-            objects.push(ObjectState { kind: *kind, name: name.clone(), presence });
+            objects.push(ObjectState { kind: *kind, name: name.clone(), presence, contest: None });
         }
     }
 

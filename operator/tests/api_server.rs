@@ -23,6 +23,8 @@ use support::{
     server::{Server, Who, apply, create},
 };
 
+#[path = "api_server/contest.rs"]
+mod contest;
 #[path = "api_server/life.rs"]
 mod life;
 #[path = "api_server/manifests.rs"]
@@ -78,7 +80,9 @@ async fn the_operator_against_a_real_api_server() {
     a_deleted_lease_goes_on_with_the_epoch(&server).await;
     a_lease_that_a_master_created_is_adopted(&server).await;
     what_the_api_server_refuses_is_on_status(&server).await;
+    contest::a_field_that_is_changed_back_is_corrected_ever_later(&server).await;
     manifests::an_operator_of_one_namespace_needs_nothing_outside(&server).await;
+    manifests::the_address_of_the_runbooks_is_set_in_one_place(&server);
     manifests::calls_for_leases_have_a_priority_level_of_their_own(&server).await;
     process::two_processes_elect_one_and_hand_over(&server).await;
     life::a_pair_lives_through_changes_and_faults(&server).await;

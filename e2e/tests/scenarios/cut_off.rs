@@ -22,23 +22,38 @@ use std::time::Duration;
 /// One failed call is not three; and what only the operator cannot reach is not blocked.
 pub(crate) async fn operator(cluster: &Cluster) -> anyhow::Result<()> {
     const CUT: Duration = Duration::from_secs(65);
-    /// A call of HealthCheck looks for the shard for 2 s, 2 s after the end of the one before: one call fails whenever it
-    /// begins, and never three in a row, which it would take to move.
-    const HELD: Duration = Duration::from_secs(5);
+    /// Longer than it takes until a call has failed. The next one begins 2 s later and looks for the shard for 2 s, so that
+    /// one that is freed as soon as the failure is seen fails that one call and no other.
+    const HELD: Duration = Duration::from_secs(30);
+    /// Recoveries are told of once in a minute.
+    const TOLD_AGAIN: Duration = Duration::from_secs(60);
     let mut spec = faulty();
     spec["failover"] = json!({"blockedAfter": "5s"});
     let body = async |scenario: &Scenario<'_>| {
         let instance = &scenario.instance;
-        let before = (instance.holder().await?, instance.restarts().await?);
-        let began = Moment::now();
-        let hold = format!("hold_shard?index=7&for_ms={}", HELD.as_millis());
-        admin::fault(instance.admin(&before.0.pod).await?, &hold).await?;
-        let event = eventually("an Event says what was seen", HELD * 4, async || {
+        let recovered = async |from: &str| {
             let events = instance.events().await.ok()?;
-            events.into_iter().find(|event| event.starts_with("HealthCheckRecovered"))
+            events.into_iter().find(|event| event.starts_with("HealthCheckRecovered") && event.contains(from))
+        };
+        if recovered("").await.is_some() {
+            // The master was called before it served.
+            tokio::time::sleep(TOLD_AGAIN).await;
+        }
+        let before = (instance.holder().await?, instance.restarts().await?);
+        let failed_before = instance.failed_calls().await?;
+        let began = Moment::now();
+        let master = instance.admin(&before.0.pod).await?;
+        admin::fault(master, &format!("hold_shard?index=7&for_ms={}", HELD.as_millis())).await?;
+        eventually("a call of the operator fails", HELD, async || {
+            (instance.failed_calls().await.ok()? > failed_before).then_some(())
         })
         .await?;
+        admin::end_faults(master).await?;
+        let event =
+            eventually("an Event says what was seen", HELD, async || recovered("shard 7").await).await?;
         say!("    {event}");
+        let failed = instance.failed_calls().await? - failed_before;
+        ensure!(failed == 1 && event.contains("failed 1 in a row"), "{failed} calls have failed: {event}");
         instance.available()?;
 
         let mut addresses = Vec::new();

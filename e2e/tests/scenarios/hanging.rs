@@ -38,7 +38,7 @@ async fn claiming(scenario: &Scenario<'_>) -> anyhow::Result<()> {
     let active = instance.holder().await?;
     let hangs = instance.other_than(&active.pod).await?;
     let before = restarts_of(instance, &hangs).await?;
-    hang(instance, &hangs).await?;
+    hang(instance, &hangs, "promote").await?;
     let began = Moment::now();
     instance.api::<Pod>().delete(&active.pod, &DeleteParams::default()).await?;
     let replaced = replaced(scenario, &active, &hangs, began).await?;
@@ -49,7 +49,7 @@ async fn claiming(scenario: &Scenario<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The active is asked to hand over to one that then hangs.
+/// The active is asked to hand over to one that then hangs, at the last step before it is Ready: nothing takes longer.
 async fn designated(scenario: &Scenario<'_>) -> anyhow::Result<()> {
     let instance = &scenario.instance;
     let active = instance.holder().await?;
@@ -62,7 +62,7 @@ async fn designated(scenario: &Scenario<'_>) -> anyhow::Result<()> {
     })
     .await?;
     let incarnation = standing_by(instance, &hangs).await?;
-    hang(instance, &hangs).await?;
+    hang(instance, &hangs, "first_probe").await?;
     let restarts = instance.restarts().await?;
     let began = Moment::now();
     let patch = json!({"metadata": {"annotations": {"mooncake.io/designated": incarnation}}});
@@ -91,9 +91,9 @@ async fn standing_by(instance: &Instance<'_>, pod: &str) -> anyhow::Result<Strin
     .await
 }
 
-async fn hang(instance: &Instance<'_>, pod: &str) -> anyhow::Result<()> {
+async fn hang(instance: &Instance<'_>, pod: &str, step: &str) -> anyhow::Result<()> {
     let millis = HANGS.as_millis();
-    let fault = format!("slow_step?step=promote&ms={millis}&for_ms={millis}");
+    let fault = format!("slow_step?step={step}&ms={millis}&for_ms={millis}");
     admin::fault(instance.admin(pod).await?, &fault).await
 }
 

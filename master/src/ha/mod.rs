@@ -69,7 +69,8 @@ pub struct LeaseOptions {
 pub struct Deadlines {
     /// A holder that makes no progress for this long gives the lease up (design §6.11).
     pub progress: Duration,
-    /// So does one whose first probe is not ok this long after its claim.
+    /// So does one whose first probe is not ok this long after its claim. With what the next one needs to claim, serve and
+    /// be Ready it stays below the 30 s in which one that hangs is replaced (design §6.11).
     pub first_probe: Duration,
     /// Label writes hold serving back at most this long (design §6.9).
     pub label_hold: Duration,
@@ -87,7 +88,7 @@ impl Default for Deadlines {
     fn default() -> Self {
         Deadlines {
             progress: Duration::from_secs(10),
-            first_probe: Duration::from_secs(30),
+            first_probe: Duration::from_secs(25),
             label_hold: Duration::from_secs(1),
             drain: Duration::from_secs(1),
             successor_ready: Duration::from_secs(2),

@@ -155,8 +155,8 @@ mod tests {
         t.progress(at(109));
         assert_eq!(t.failure(at(118)), None);
         t.set_promoted();
-        assert_eq!(t.failure(at(129)), None);
-        assert_eq!(t.failure(at(130)), Some(Failure::NotServing));
+        assert_eq!(t.failure(at(124)), None);
+        assert_eq!(t.failure(at(125)), Some(Failure::NotServing));
         t.set_probed();
         assert_eq!((t.failure(at(1000)), t.next(at(1000))), (None, None));
     }
@@ -193,8 +193,8 @@ mod tests {
         assert_eq!(t.failure(at(318)), None);
         assert_eq!(t.failure(at(319)), Some(Failure::NoProgress));
         t.set_promoted();
-        assert_eq!(t.failure(at(329)), None);
-        assert_eq!(t.failure(at(330)), Some(Failure::NotServing), "30 s with the permit, 200 s without it");
+        assert_eq!(t.failure(at(324)), None);
+        assert_eq!(t.failure(at(325)), Some(Failure::NotServing), "25 s with the permit, 200 s without it");
     }
 
     #[test]

@@ -72,6 +72,13 @@ pub struct Object {
     pub content: Value,
 }
 
+impl Object {
+    /// Hash of what is applied, as it stands in the annotation.
+    pub fn hash(&self) -> &str {
+        self.content["metadata"]["annotations"][APPLIED].as_str().unwrap_or_default()
+    }
+}
+
 /// Everything that follows from a `MooncakeMaster`, but for the Lease, which is created and never applied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Desired {

@@ -24,6 +24,8 @@ impl Finding {
     pub(super) fn is_settled(&self) -> bool {
         match self.reason.condition() {
             ConditionType::Available => self.reason.status() == ConditionStatus::True,
+            // The next correction has its own time.
+            ConditionType::Degraded if self.reason == Reason::ObjectContested => true,
             ConditionType::Progressing | ConditionType::Degraded | ConditionType::FailoverBlocked => {
                 self.reason.status() != ConditionStatus::True
             }
@@ -114,6 +116,20 @@ fn degraded(seen: &Observed, roll: &Roll, leaving: Option<&str>) -> Finding {
     if let (true, Some(progress)) = (roll.failed, &roll.progress) {
         return Finding::new(Reason::RollFailed, progress.clone());
     }
+    let contested: Vec<String> = seen
+        .objects
+        .iter()
+        .filter_map(|object| {
+            let what = &object.contest.as_ref()?.what;
+            Some(format!("{} {} ({what})", object.kind.api_resource().kind, object.name))
+        })
+        .collect();
+    if !contested.is_empty() {
+        return Finding::new(
+            Reason::ObjectContested,
+            format!("changed back whenever it is corrected: {}", contested.join(", ")),
+        );
+    }
     let away: Vec<&str> = seen
         .others()
         .filter(|pod| !pod.stands_by() && pod.idle_for >= REDUNDANCY_GRACE)
@@ -167,6 +183,7 @@ fn progressing(seen: &Observed, roll: &Roll, degraded: &Finding) -> Finding {
     }
     let blocked = match degraded.reason {
         Reason::ForeignObject => is_stopped_by_others(seen),
+        Reason::ObjectContested => seen.objects.iter().any(|object| object.held_back().is_some()),
         Reason::InvalidSpec | Reason::ApplyFailed | Reason::StandbyFailed | Reason::RollFailed => true,
         _ => false,
     };

@@ -166,6 +166,7 @@ pub fn decide(seen: &Observed) -> Decision {
         (Step::Keep, false) => SOON,
         _ => AT_ONCE,
     };
+    let again = seen.objects.iter().filter_map(ObjectState::held_back).fold(again, Duration::min);
     Decision { actions, step, conditions, again }
 }
 
@@ -176,6 +177,8 @@ fn is_budget(object: &ObjectState) -> bool {
 
 fn build_action(object: &ObjectState) -> Option<Action> {
     match &object.presence {
+        // Each correction is a reason for the other writer to change it back.
+        _ if object.held_back().is_some() => None,
         Presence::Missing | Presence::Drifted(_) => Some(Action::Apply(object.kind)),
         Presence::Unwanted(uid) => Some(Action::Remove { kind: object.kind, uid: uid.clone() }),
         Presence::Current | Presence::Foreign(_) => None,
@@ -201,7 +204,7 @@ fn may_delete(seen: &Observed, pod: &PodRef, why: Why, moving: bool) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 #[cfg(test)]
 mod model;

@@ -217,9 +217,16 @@ pub(super) fn blocked(seen: &Observed) -> Finding {
     if seen.moving.is_some() {
         return not_blocked("the role is being moved");
     }
-    // Before the first epoch nothing can fail over.
-    if seen.known_epoch == 0 || seen.unserved_for < seen.failover.blocked_after {
-        return not_blocked("the active serves, or has not failed to for long enough");
+    if seen.known_epoch == 0 {
+        return not_blocked("no master has been active yet");
+    }
+    if seen.unserved_for < seen.failover.blocked_after {
+        let serves = seen.unserved_for.is_zero();
+        return not_blocked(if serves {
+            "the active serves"
+        } else {
+            "no master serves, but not for spec.failover.blockedAfter yet"
+        });
     }
     let active = seen.active();
     let candidates = seen.others().filter(|pod| pod.is_candidate()).count();

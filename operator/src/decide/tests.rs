@@ -1,5 +1,7 @@
 //! Tables: one situation, one expectation.
 
+mod contested;
+
 use super::*;
 use mooncake_crds::Reason;
 
@@ -68,7 +70,12 @@ fn settled() -> Observed {
         invalid: Vec::new(),
         objects: Kind::ALL
             .iter()
-            .map(|&kind| ObjectState { kind, name: "m".to_owned(), presence: Presence::Current })
+            .map(|&kind| ObjectState {
+                kind,
+                name: "m".to_owned(),
+                presence: Presence::Current,
+                contest: None,
+            })
             .collect(),
         workload_settled: true,
         template_hash: "new".to_owned(),
@@ -89,7 +96,7 @@ fn settled() -> Observed {
     }
 }
 
-pub(super) fn with(change: impl FnOnce(&mut Observed)) -> Observed {
+pub(crate) fn with(change: impl FnOnce(&mut Observed)) -> Observed {
     let mut seen = settled();
     change(&mut seen);
     seen

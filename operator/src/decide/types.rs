@@ -61,6 +61,26 @@ pub struct ObjectState {
     pub name: String,
     /// Whether and how it is there.
     pub presence: Presence,
+    /// Somebody else keeps changing it back.
+    pub contest: Option<Contest>,
+}
+
+impl ObjectState {
+    /// For how long it stays as it is, although that is not as wanted.
+    pub(super) fn held_back(&self) -> Option<Duration> {
+        let wait = self.contest.as_ref()?.wait;
+        let differs = matches!(self.presence, Presence::Missing | Presence::Drifted(_));
+        (differs && !wait.is_zero()).then_some(wait)
+    }
+}
+
+/// An object that was corrected again and again, and always changed back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contest {
+    /// How it differed last, and by whom.
+    pub what: String,
+    /// Time until it may be corrected again.
+    pub wait: Duration,
 }
 
 /// Whether and how an object is there.

@@ -1,4 +1,5 @@
-//! What the manifests grant and ask for: an operator of one namespace, and a priority level for Leases.
+//! What the manifests grant and ask for: an operator of one namespace, a priority level for Leases, and where the alerts
+//! point to.
 
 use super::{context_of, versions};
 use crate::support::{
@@ -13,7 +14,7 @@ use kube::{
 };
 use mooncake_operator::controller::pass;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{fs, path::Path, time::Duration};
 
 /// Resources outside of every namespace, which a Role cannot grant.
 const CLUSTER_RESOURCES: &[&str] = &["nodes"];
@@ -71,4 +72,29 @@ pub(crate) async fn calls_for_leases_have_a_priority_level_of_their_own(server: 
     })
     .await;
     assert_ne!(schema_of("/api/v1/namespaces/flow/pods").await, uid, "only Leases");
+}
+
+pub(crate) fn the_address_of_the_runbooks_is_set_in_one_place(server: &Server) {
+    let alerts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/alerts");
+    let copy = tempfile::tempdir().expect("a directory");
+    for file in fs::read_dir(alerts).expect("the alerts").map(|file| file.expect("a file").path()) {
+        if file.extension().is_some_and(|extension| extension == "yaml") {
+            fs::copy(&file, copy.path().join(file.file_name().expect("a name"))).expect("a copy");
+        }
+    }
+    let place = copy.path().join("runbooks.yaml");
+    let text = fs::read_to_string(&place).expect("the place");
+    fs::write(&place, text.replace("runbooks.example.com", "git.example.org/pool/docs")).expect("a change");
+    let objects = server.kustomize(copy.path().to_str().expect("a path"));
+    assert!(objects.iter().all(|object| object["kind"] != "ConfigMap"), "{objects:?}");
+    let rules = objects.iter().find(|object| object["kind"] == "PrometheusRule").expect("the rules");
+    let groups = rules["spec"]["groups"].as_array().expect("groups");
+    let mut urls = 0;
+    for rule in groups.iter().flat_map(|group| group["rules"].as_array().expect("rules")) {
+        let name = rule["alert"].as_str().expect("an alert");
+        let expected = format!("https://git.example.org/pool/docs/{name}.md");
+        assert_eq!(rule["annotations"]["runbook_url"], expected);
+        urls += 1;
+    }
+    assert!(urls > 10, "{urls} alerts");
 }
