@@ -148,6 +148,7 @@ impl Serving {
             generation_ports: config.rpc.generation_ports.clone(),
             ..port(Plane::Main, config.rpc.port, config.rpc.threads)
         };
+        let generations = service.generations().clone();
         let main = Server::start(options, service, budget, connections)?;
         let background = StepThread::background(core.clone(), permit.clone(), clock.clone())?;
         let ears = [Some(&main), heartbeat.as_ref()].into_iter().flatten().flat_map(Server::ears).collect();
@@ -182,7 +183,7 @@ impl Serving {
             address: main.local_address(),
             ticks: Arc::new(move || states.iter().map(|state| state.tick.load(Ordering::Relaxed)).collect()),
         });
-        admin.set_core(Some(core.clone()));
+        admin.show_clients(core.clone(), generations);
         Ok(Serving {
             faults,
             core,
@@ -217,7 +218,7 @@ fn injected(step: FaultStep) -> io::Error {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.faults.set_target(None);
-        self.admin.set_core(None);
+        self.admin.hide_clients();
         self.admin.store.close();
     }
 }
