@@ -1,7 +1,7 @@
 //! Everything that exists only while this process serves: the core, the RPC ports, and the background thread.
 
 use crate::{
-    admin::{AdminState, ControlThread, MetadataEntries, ProbeTarget},
+    admin::{AdminState, ControlThread, MetadataEntries, ProbeTarget, RemoteMetadata},
     clock::Clock,
     config::Config,
     core::{Core, Listener},
@@ -81,7 +81,16 @@ impl Serving {
         if let Some(metadata) = metadata {
             core = core.with_external_metadata(metadata.clone());
         }
+        // One or the other: the configuration has but one server.
+        let elsewhere = config.metadata_elsewhere.as_ref();
+        let elsewhere = elsewhere.map(|server| RemoteMetadata::start(server, permit.clone())).transpose()?;
+        if let Some(elsewhere) = &elsewhere {
+            core = core.with_external_metadata(elsewhere.clone());
+        }
         let core = Arc::new(core);
+        if let Some(elsewhere) = elsewhere {
+            elsewhere.serve(&core);
+        }
         let (readiness, role) = (admin.readiness.clone(), admin.role.clone());
         let service = Service::new(
             core.clone(),

@@ -17,7 +17,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use metadata::{MetadataEntries, MetadataServer};
+pub use metadata::{MetadataEntries, MetadataServer, RemoteMetadata};
 pub use metrics::{
     MetricKind, MetricSpec, Metrics, PerGeneration, Protocol, RpcMetrics, RpcShard, StoreFigures,
     WireMetrics, markdown as metrics_markdown,
