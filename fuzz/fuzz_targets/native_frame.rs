@@ -1,21 +1,9 @@
 //! Header, every typed decoder and the described codec, in every generation.
-//!
-//! The codec is compiled from its sources and not through the master's crate: with the flags of a fuzzer that would
-//! build a hundred crates that have no part in it.
 #![no_main]
-
-#[path = "../../master/src/error.rs"]
-pub mod error;
-#[path = "../../master/src/types.rs"]
-pub mod types;
-#[path = "../../master/src/rpc"]
-pub mod rpc {
-    pub mod native;
-}
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use rpc::native::{
+use mooncake_fuzz::rpc::native::{
     frame::{Limits, REQUEST_HEADER, RESPONSE_HEADER, RequestHeader, ResponseHeader},
     generation::{Generation, Rpc},
     request,

@@ -1,7 +1,7 @@
 //! Everything that exists only while this process serves: the core, the RPC ports, and the background thread.
 
 use crate::{
-    admin::{AdminState, ControlThread, MetadataEntries, ProbeTarget},
+    admin::{AdminState, ControlThread, MetadataEntries, ProbeTarget, RemoteMetadata},
     clock::Clock,
     config::Config,
     core::{Core, Listener},
@@ -81,7 +81,16 @@ impl Serving {
         if let Some(metadata) = metadata {
             core = core.with_external_metadata(metadata.clone());
         }
+        // One or the other: the configuration has but one server.
+        let elsewhere = config.metadata_elsewhere.as_ref();
+        let elsewhere = elsewhere.map(|server| RemoteMetadata::start(server, permit.clone())).transpose()?;
+        if let Some(elsewhere) = &elsewhere {
+            core = core.with_external_metadata(elsewhere.clone());
+        }
         let core = Arc::new(core);
+        if let Some(elsewhere) = elsewhere {
+            elsewhere.serve(&core);
+        }
         let (readiness, role) = (admin.readiness.clone(), admin.role.clone());
         let service = Service::new(
             core.clone(),
@@ -148,6 +157,7 @@ impl Serving {
             generation_ports: config.rpc.generation_ports.clone(),
             ..port(Plane::Main, config.rpc.port, config.rpc.threads)
         };
+        let generations = service.generations().clone();
         let main = Server::start(options, service, budget, connections)?;
         let background = StepThread::background(core.clone(), permit.clone(), clock.clone())?;
         let ears = [Some(&main), heartbeat.as_ref()].into_iter().flatten().flat_map(Server::ears).collect();
@@ -182,7 +192,7 @@ impl Serving {
             address: main.local_address(),
             ticks: Arc::new(move || states.iter().map(|state| state.tick.load(Ordering::Relaxed)).collect()),
         });
-        admin.set_core(Some(core.clone()));
+        admin.show_clients(core.clone(), generations);
         Ok(Serving {
             faults,
             core,
@@ -217,7 +227,7 @@ fn injected(step: FaultStep) -> io::Error {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.faults.set_target(None);
-        self.admin.set_core(None);
+        self.admin.hide_clients();
         self.admin.store.close();
     }
 }

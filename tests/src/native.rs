@@ -31,10 +31,15 @@ pub type Outcome = Result<Value, ErrorCode>;
 impl NativeClient {
     /// Connects as a client of the newest generation.
     pub fn connect(address: SocketAddr) -> io::Result<NativeClient> {
+        NativeClient::connect_as(address, Generation::newest())
+    }
+
+    /// Connects as a client of that generation. The calls below are those of the newest one, but for Ping.
+    pub fn connect_as(address: SocketAddr, generation: &'static Generation) -> io::Result<NativeClient> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
-        Ok(NativeClient { stream, seq: 0, generation: Generation::newest() })
+        Ok(NativeClient { stream, seq: 0, generation })
     }
 
     /// The connection itself.

@@ -38,9 +38,10 @@ fn address(n: u8) -> IpAddr {
 /// A master and its clients' network.
 struct World {
     // Ended in this order.
-    _master: Process,
+    master: Process,
     namespace: Namespace,
     directory: TempDir,
+    options: Vec<String>,
 }
 
 impl World {
@@ -48,7 +49,15 @@ impl World {
         let addresses: Vec<IpAddr> = (1..=6).map(address).collect();
         let namespace = Namespace::new(&addresses);
         let directory = tempfile::tempdir().expect("a directory");
-        let log = File::create(directory.path().join("master")).expect("a log");
+        let master = World::spawn(&namespace, &directory, options);
+        let world = World { master, namespace, directory, options: options.to_vec() };
+        world.wait_ready();
+        world
+    }
+
+    fn spawn(namespace: &Namespace, directory: &TempDir, options: &[String]) -> Process {
+        let log = directory.path().join("master");
+        let log = File::options().create(true).append(true).open(log).expect("a log");
         let master = namespace
             .command(binary("mooncake-master"))
             .args(["--rpc_address=0.0.0.0", "--metrics_host=127.0.0.1"])
@@ -58,11 +67,21 @@ impl World {
             .stderr(log)
             .spawn()
             .expect("the master starts");
-        let world = World { _master: Process(master), namespace, directory };
+        Process(master)
+    }
+
+    fn wait_ready(&self) {
         wait_for("the master is ready", 20, || {
-            world.namespace.get(ADMIN, "/metrics").contains("mooncake_master_rpc_responsive 1").then_some(())
+            self.namespace.get(ADMIN, "/metrics").contains("mooncake_master_rpc_responsive 1").then_some(())
         });
-        world
+    }
+
+    /// The master is killed, and another one takes its place, which knows nothing.
+    fn fail_over(&mut self) {
+        self.master.0.kill().expect("it runs");
+        self.master.0.wait().expect("our child");
+        self.master = World::spawn(&self.namespace, &self.directory, &self.options);
+        self.wait_ready();
     }
 
     fn sample(&self, name: &str) -> u64 {
@@ -360,4 +379,44 @@ fn readers_of_two_generations_on_one_address_stop_failing() {
     let before = world.wrong_guesses();
     assert_eq!(readers(&world, &[("0.3.12", 6, own_port), ("0.3.13", 6, RPC)], 500), [0, 0]);
     assert_eq!(world.wrong_guesses(), before);
+}
+
+/// Clients that mount nothing, and so never ping, beside one that has the memory for all.
+#[test]
+fn clients_without_memory_put_and_get_also_after_a_failover() {
+    if !is_possible() {
+        return;
+    }
+    // Memory that is re-mounted at a new master takes no allocation for so long.
+    let mut world = World::start(
+        &["--put_start_discard_timeout_sec=1", "--default_kv_lease_ttl=1000"].map(str::to_owned),
+    );
+    let kinds = [("0.3.13", "memory", 1, 64), ("0.3.13", "bare", 2, 0), ("0.3.12", "older", 3, 0)];
+    let mut clients: Vec<Client> = kinds
+        .iter()
+        .map(|(generation, name, at, mib)| {
+            let others: Vec<String> =
+                kinds.iter().map(|kind| kind.1.to_owned()).filter(|other| other != name).collect();
+            world.client("survive", generation, name, *at, *mib, &others)
+        })
+        .collect();
+    each(&mut clients, |client| client.pass("connected"));
+    for at in ["before", "after"] {
+        each(&mut clients, |client| client.pass(&format!("works {at}")));
+        each(&mut clients, |client| client.reach(&format!("written {at}")));
+        let summary = world.namespace.get(ADMIN, "/clients/summary");
+        assert!(summary.contains("\"active\":1,"), "one pings, the others never do: {summary}");
+        each(&mut clients, Client::go_on);
+        each(&mut clients, |client| client.reach(&format!("read {at}")));
+        if at == "before" {
+            world.fail_over();
+        }
+        each(&mut clients, Client::go_on);
+    }
+    for client in clients {
+        let name = client.name.clone();
+        let (calls, failures) = client.end();
+        println!("{name}: {calls} calls");
+        assert!(failures.is_empty() && calls > 200, "{name}, {calls} calls: {failures:#?}");
+    }
 }

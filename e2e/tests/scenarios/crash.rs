@@ -35,10 +35,14 @@ pub(crate) async fn killed(cluster: &Cluster) -> anyhow::Result<()> {
     let body = async |scenario: &Scenario<'_>| {
         let service = scenario.instance.service().await?;
         let mut client = StoreClient::start(cluster, &service.to_string(), 64 << 20, &scenario.logs).await?;
+        // It mounts nothing, so it never pings, and no remount tells it of the new active.
+        let mut bare = StoreClient::start(cluster, &service.to_string(), 0, &scenario.logs).await?;
+        bare.works("bare-before").await?;
         stop_operator(cluster).await?;
         let mut rounds = Vec::new();
         for number in 0..ROUNDS {
             rounds.push(kill_once(cluster, scenario, &mut client, number).await?);
+            bare.works(&format!("bare-{number}")).await?;
         }
         start_operator(cluster).await?;
         // Back at work, the operator reports what it missed.

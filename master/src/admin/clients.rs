@@ -4,6 +4,7 @@
 use super::routes::{Shared, error};
 use crate::{
     core::{ClientInfo, ClientList, Core},
+    rpc::{Generations, native::generation::Generation},
     types::LivenessState,
 };
 use arc_swap::ArcSwapOption;
@@ -26,22 +27,33 @@ const LIMIT: usize = 100;
 /// Clients in an answer at the most.
 const MAX_LIMIT: usize = 1000;
 
+/// Where clients are known.
+#[derive(Debug)]
+struct Known {
+    core: Arc<Core>,
+    generations: Arc<Generations>,
+}
+
 /// Whose clients are shown, and how many callers are being served.
 #[derive(Debug)]
 pub(super) struct ClientPages {
-    core: ArcSwapOption<Core>,
+    known: ArcSwapOption<Known>,
     turns: Semaphore,
 }
 
 impl Default for ClientPages {
     fn default() -> Self {
-        ClientPages { core: ArcSwapOption::empty(), turns: Semaphore::new(AT_ONCE) }
+        ClientPages { known: ArcSwapOption::empty(), turns: Semaphore::new(AT_ONCE) }
     }
 }
 
 impl ClientPages {
-    pub(super) fn set_core(&self, core: Option<Arc<Core>>) {
-        self.core.store(core);
+    pub(super) fn open(&self, core: Arc<Core>, generations: Arc<Generations>) {
+        self.known.store(Some(Arc::new(Known { core, generations })));
+    }
+
+    pub(super) fn close(&self) {
+        self.known.store(None);
     }
 }
 
@@ -50,8 +62,8 @@ fn nothing_serves() -> Response {
 }
 
 pub(super) async fn summary(State(state): Shared) -> Response {
-    let Some(core) = state.client_pages.core.load_full() else { return nothing_serves() };
-    let counts = core.client_counts();
+    let Some(known) = state.client_pages.known.load_full() else { return nothing_serves() };
+    let counts = known.core.client_counts();
     Json(json!({
         "clients": {"active": counts.active, "suspected": counts.suspected, "offline": counts.offline},
         "mass_silence": counts.held > 0,
@@ -65,14 +77,15 @@ pub(super) async fn list(State(state): Shared, RawQuery(query): RawQuery) -> Res
         Ok(asked) => asked,
         Err(message) => return error(StatusCode::BAD_REQUEST, &message),
     };
-    let Some(core) = state.client_pages.core.load_full() else { return nothing_serves() };
+    let Some(known) = state.client_pages.known.load_full() else { return nothing_serves() };
     let Ok(Ok(_turn)) = tokio::time::timeout(TURN, state.client_pages.turns.acquire()).await else {
         return error(
             StatusCode::SERVICE_UNAVAILABLE,
             "too many callers ask for the clients at the same time",
         );
     };
-    match tokio::task::spawn_blocking(move || render(&core.client_list(wanted, limit))).await {
+    let made = move || known.render(&known.core.client_list(wanted, limit));
+    match tokio::task::spawn_blocking(made).await {
         Ok(list) => Json(list).into_response(),
         Err(failure) => error(StatusCode::INTERNAL_SERVER_ERROR, &failure.to_string()),
     }
@@ -113,29 +126,31 @@ fn name_of(state: LivenessState) -> &'static str {
     }
 }
 
-fn render(list: &ClientList) -> Value {
-    json!({
-        "total": list.total,
-        "clients": list.clients.iter().map(render_one).collect::<Vec<_>>(),
-    })
-}
+impl Known {
+    fn render(&self, list: &ClientList) -> Value {
+        json!({
+            "total": list.total,
+            "clients": list.clients.iter().map(|client| self.render_one(client)).collect::<Vec<_>>(),
+        })
+    }
 
-fn render_one(client: &ClientInfo) -> Value {
-    json!({
-        "id": client.id.to_string(),
-        "incarnation": format!("{:016x}", client.incarnation),
-        "generation": null,
-        "state": name_of(client.state),
-        "held": client.held,
-        "since_ms_ago": client.in_state.as_millis() as u64,
-        "silent_ms": client.silent.map(|silent| silent.as_millis() as u64),
-        "remount_ready": client.ready,
-        "segments": client.segments,
-        "capacity_bytes": client.capacity_bytes,
-        "bytes": client.bytes,
-        "keys": client.keys,
-        "offboarding": client.offboarding.map(|job| json!({"step": job.step, "failures": job.failures})),
-    })
+    fn render_one(&self, client: &ClientInfo) -> Value {
+        json!({
+            "id": client.id.to_string(),
+            "incarnation": format!("{:016x}", client.incarnation),
+            "generation": self.generations.of_client(client.id).map(Generation::name),
+            "state": name_of(client.state),
+            "held": client.held,
+            "since_ms_ago": client.in_state.as_millis() as u64,
+            "silent_ms": client.silent.map(|silent| silent.as_millis() as u64),
+            "remount_ready": client.ready,
+            "segments": client.segments,
+            "capacity_bytes": client.capacity_bytes,
+            "bytes": client.bytes,
+            "keys": client.keys,
+            "offboarding": client.offboarding.map(|job| json!({"step": job.step, "failures": job.failures})),
+        })
+    }
 }
 
 #[cfg(test)]

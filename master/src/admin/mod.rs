@@ -17,7 +17,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use metadata::{MetadataEntries, MetadataServer};
+pub use metadata::{MetadataEntries, MetadataServer, RemoteMetadata};
 pub use metrics::{
     MetricKind, MetricSpec, Metrics, PerGeneration, Protocol, RpcMetrics, RpcShard, StoreFigures,
     WireMetrics, markdown as metrics_markdown,
@@ -35,6 +35,7 @@ use crate::{
     fault::Faults,
     lock::Mutex,
     permit::ServingPermit,
+    rpc::Generations,
 };
 use bytes::Bytes;
 use std::{
@@ -104,9 +105,14 @@ impl AdminState {
         })
     }
 
-    /// Whose clients `/clients` shows from now on; None when nothing serves.
-    pub fn set_core(&self, core: Option<Arc<Core>>) {
-        self.client_pages.set_core(core);
+    /// Whose clients `/clients` shows from now on.
+    pub fn show_clients(&self, core: Arc<Core>, generations: Arc<Generations>) {
+        self.client_pages.open(core, generations);
+    }
+
+    /// Nothing serves any more, so there are no clients to be shown.
+    pub fn hide_clients(&self) {
+        self.client_pages.close();
     }
 
     fn rendered(&self) -> Bytes {

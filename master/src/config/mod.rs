@@ -31,7 +31,7 @@ pub use resolve::{Effective, Setting};
 pub use table::TABLE;
 pub use typed::{
     AdminConfig, Config, HaConfig, HeartbeatConfig, LogConfig, LogFormat, MetadataConfig, PodIdentity,
-    ProbeConfig, RpcConfig, StorageAnswers,
+    ProbeConfig, RemoteMetadataConfig, RpcConfig, StorageAnswers,
 };
 pub use value::Value;
 

@@ -447,3 +447,35 @@ fn docs_are_current() {
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(found == markdown(), "docs/flags.md is old: run the tests with UPDATE_DOCS=1");
 }
+
+#[test]
+fn where_the_entries_of_lost_clients_are_removed() {
+    let clean_up = "--enable_metadata_cleanup_on_timeout";
+    let server = |machine: &Machine, args: &[&str]| {
+        let loaded = machine.run(args);
+        let server = loaded.config.metadata_elsewhere.map(|elsewhere| elsewhere.server.to_string());
+        (server, loaded.warnings.iter().any(|warning| warning.contains("metadata_server_url")))
+    };
+    let url = "http://h:1/metadata";
+    let variable = Machine::default().with_env("MOONCAKE_TE_META_DATA_SERVER", url);
+    assert_eq!(server(&variable, &[clean_up]), (Some(url.to_owned()), false));
+    assert_eq!(server(&variable, &[]), (None, false), "nothing is to be removed");
+    assert_eq!(server(&variable, &[clean_up, "--enable_http_metadata_server"]), (None, false), "its own");
+    let other = "--metadata_server_url=http://[::1]:2/m";
+    assert_eq!(server(&variable, &[clean_up, other]).0.as_deref(), Some("http://[::1]:2/m"));
+
+    let file = format!("{{\"metadata_server\": \"{url}\"}}");
+    let of_clients =
+        Machine::file("/mooncake.json", &file).with_env("MOONCAKE_CONFIG_PATH", "/mooncake.json");
+    assert_eq!(server(&of_clients, &[clean_up]), (Some(url.to_owned()), false));
+
+    // What clients use may be no such server; what the master is told must be one.
+    let peers = Machine::default().with_env("MOONCAKE_TE_META_DATA_SERVER", "P2PHANDSHAKE");
+    for machine in [&peers, &Machine::default()] {
+        assert_eq!(server(machine, &[clean_up]), (None, true));
+    }
+    for bad in ["etcd://h:1", "https://h:1/metadata", "h:1", "http:///metadata"] {
+        let errors = fail(&[clean_up, &format!("--metadata_server_url={bad}")]);
+        assert!(errors.len() == 1 && errors[0].contains("metadata_server_url"), "{bad}: {errors:?}");
+    }
+}

@@ -1,6 +1,9 @@
 //! The typed configuration and the rules that options must keep among each other.
 
+mod metadata;
 mod store;
+
+pub use metadata::{MetadataConfig, RemoteMetadataConfig};
 
 use super::{
     Surroundings,
@@ -33,6 +36,8 @@ pub struct Config {
     pub storage: StorageAnswers,
     /// The HTTP metadata server; None: there is none.
     pub metadata: Option<MetadataConfig>,
+    /// One that runs elsewhere and from which the entries of lost clients are removed.
+    pub metadata_elsewhere: Option<RemoteMetadataConfig>,
     /// The store.
     pub core: CoreOptions,
     /// Logging.
@@ -142,19 +147,6 @@ pub struct PodIdentity {
     pub max_ordinal: u32,
 }
 
-/// The HTTP metadata server of transfer engines.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MetadataConfig {
-    /// Address to bind.
-    pub host: IpAddr,
-    /// Port to bind.
-    pub port: u16,
-    /// Whether the entries of a client go when it goes offline.
-    pub clean_up: bool,
-    /// `MC_METADATA_CLUSTER_ID` of the clients; part of their keys.
-    pub cluster: String,
-}
-
 /// What clients are told about their own disk storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageAnswers {
@@ -235,12 +227,7 @@ pub(super) fn build(r: &mut Resolved, layers: &mut Layers, surroundings: &Surrou
             expected: format!("error, warn, info, debug, trace or a filter ({problem})"),
         });
     }
-    if r.flag("enable_metadata_cleanup_on_timeout") && !r.flag("enable_http_metadata_server") {
-        layers.warnings.push(
-            "`enable_metadata_cleanup_on_timeout` has no effect while `enable_http_metadata_server` is off"
-                .to_owned(),
-        );
-    }
+    let metadata_elsewhere = metadata::elsewhere(r, layers, surroundings);
     let heartbeat_port = r.port("heartbeat_rpc_port");
     Config {
         cluster_id: r.text("cluster_id").to_owned(),
@@ -266,12 +253,8 @@ pub(super) fn build(r: &mut Resolved, layers: &mut Layers, surroundings: &Surrou
             quota_bytes: r.count("quota_bytes"),
             disk_directory: disk_directory(r),
         },
-        metadata: r.flag("enable_http_metadata_server").then(|| MetadataConfig {
-            host: r.address("http_metadata_server_host"),
-            port: r.port("http_metadata_server_port"),
-            clean_up: r.flag("enable_metadata_cleanup_on_timeout"),
-            cluster: r.text("metadata_cluster_id").to_owned(),
-        }),
+        metadata: metadata::own(r),
+        metadata_elsewhere,
         core: store::core_options(r),
         log: LogConfig {
             filter,

@@ -20,6 +20,11 @@ pub struct SegmentInfo {
 }
 
 impl Core {
+    /// Whether somebody has mounted memory under that name. Waits for nothing.
+    pub fn has_segment_named(&self, name: &[u8]) -> bool {
+        self.placement.load().has_name(name)
+    }
+
     /// Every segment there is, those on their way out included. Takes the mutex of mounts for the time of the copy.
     pub fn segment_infos(&self) -> Vec<SegmentInfo> {
         let registry = self.registry.lock();

@@ -2,6 +2,7 @@
 //! still do, and what is left of one that is gone.
 
 mod codes;
+mod metadata;
 mod offboarding;
 mod silence;
 mod support;

@@ -1,10 +1,17 @@
 //! What becomes of a client that is gone (B9), and of one that comes back too early.
 
 use crate::support::{Beating, Way, endpoint, id, liveness, mount, native, start, wait_liveness};
-use mooncake_master::error::ErrorCode;
+use mooncake_master::{
+    error::ErrorCode,
+    rpc::native::{
+        generation::{Generation, Method},
+        value::Value,
+    },
+};
 use mooncake_tests::{
     Master, NativeClient,
     fault::{clear, inject, metric},
+    native::{segment_value, uuid},
     wait_for,
 };
 use serde_json::Value as Json;
@@ -172,4 +179,39 @@ fn clients_are_listed_filtered_and_bounded() {
     wait_for("the summary says so, too", 3, || {
         master.get("/clients/summary").1.contains("\"active\":30").then_some(())
     });
+}
+
+#[test]
+fn the_generation_of_a_client_is_shown_once_it_has_told() {
+    let master = start(60, 60, &[]);
+    let shown = |n: u64| {
+        let all = clients(&master, "");
+        let list = all["clients"].as_array().expect("a list");
+        let found = list.iter().find(|client| client["id"] == id(n).to_string());
+        found.unwrap_or_else(|| panic!("client {n}: {all}"))["generation"].clone()
+    };
+    let mut newest = native(&master);
+    mount(&mut newest, 0);
+    assert_eq!(shown(0), Json::Null, "a mount is the same in 0.3.12");
+    newest.put(id(0), "k", 1000).expect("an answer").expect("room");
+    assert_eq!(shown(0), "0.3.13");
+
+    // The arguments of a client without hosts, tenants and hard pins.
+    let generation = Generation::by_name("0.3.9").expect("a generation");
+    let mut oldest = NativeClient::connect_as(master.rpc_address(), generation).expect("accepted");
+    let Value::Struct(mut segment) = segment_value(id(1), &endpoint(1), 2 << 32, 16 * MIB) else {
+        panic!("no segment")
+    };
+    segment.truncate(6);
+    let mounted = oldest.call(Method::MountSegment, vec![Value::Struct(segment), uuid(id(1))]);
+    mounted.expect("an answer").expect("mounted");
+    assert_eq!(shown(1), Json::Null, "a mount is the same in 0.3.11");
+    let config =
+        vec![Value::U64(1), Value::Bool(false), Value::Seq(vec![]), Value::str(""), Value::Bool(false)];
+    let put = vec![uuid(id(1)), Value::str("old"), Value::U64(1000), Value::Struct(config)];
+    oldest.call(Method::PutStart, put).expect("an answer").expect("room");
+    assert_eq!((shown(1), shown(0)), ("0.3.9".into(), "0.3.13".into()));
+    // What it turned out to be outlives its connections.
+    drop((newest, oldest));
+    assert_eq!((shown(1), shown(0)), ("0.3.9".into(), "0.3.13".into()));
 }

@@ -1,5 +1,6 @@
 //! What transfer engines have put into the HTTP metadata server.
 
+use super::keys::Prefix;
 use crate::{
     clock::{Clock, Instant},
     core::ExternalMetadata,
@@ -32,8 +33,7 @@ pub(super) enum Full {
 /// The entries, by their keys; in memory only, like upstream's.
 pub struct MetadataEntries {
     entries: Mutex<Entries>,
-    /// `mooncake/`, or `mooncake/<cluster>/` if the clients have `MC_METADATA_CLUSTER_ID`.
-    prefix: String,
+    prefix: Prefix,
     clock: Arc<dyn Clock>,
 }
 
@@ -60,8 +60,7 @@ impl fmt::Debug for MetadataEntries {
 impl MetadataEntries {
     /// None yet. `cluster`: what the clients have as `MC_METADATA_CLUSTER_ID`, or empty.
     pub fn new(cluster: &str, clock: Arc<dyn Clock>) -> Arc<MetadataEntries> {
-        let prefix = if cluster.is_empty() { "mooncake/".to_owned() } else { format!("mooncake/{cluster}/") };
-        Arc::new(MetadataEntries { entries: Mutex::default(), prefix, clock })
+        Arc::new(MetadataEntries { entries: Mutex::default(), prefix: Prefix::new(cluster), clock })
     }
 
     pub(super) fn get(&self, key: &[u8]) -> Option<Bytes> {
@@ -93,8 +92,7 @@ impl MetadataEntries {
 
 impl ExternalMetadata for MetadataEntries {
     fn forget(&self, segment_name: &[u8], written_until: Instant) {
-        for kind in ["ram/", "rpc_meta/"] {
-            let key = [self.prefix.as_bytes(), kind.as_bytes(), segment_name].concat();
+        for key in self.prefix.keys_of(segment_name) {
             let mut entries = self.entries.lock();
             if entries.by_key.get(&*key).is_some_and(|(_, written)| *written <= written_until) {
                 entries.remove(&key);

@@ -1,9 +1,14 @@
 //! The HTTP metadata server (facts §6.9): a small key-value store in which transfer engines find each other, for clients
-//! that are configured with `http://.../metadata`. It has a thread of its own; what peers put there is bounded.
+//! that are configured with `http://.../metadata`. It has a thread of its own; what peers put there is bounded. The clean-up
+//! of what lost clients have left reaches one that runs elsewhere, too.
 
 mod entries;
+mod keys;
+mod remote;
 
 pub use entries::MetadataEntries;
+pub use remote::RemoteMetadata;
+
 use entries::{Full, MAX_VALUE};
 
 use super::http::{self, Limits};

@@ -178,8 +178,7 @@ impl Core {
     /// incarnation as a rule, has mounted memory again.
     fn forget_externally(&self, job: &OffboardingJob) {
         let Some(external) = &self.external else { return };
-        let placement = self.placement.load();
-        for name in job.names.iter().filter(|name| !placement.has_name(name)) {
+        for name in job.names.iter().filter(|name| !self.has_segment_named(name)) {
             external.forget(name, job.silent_since);
         }
     }

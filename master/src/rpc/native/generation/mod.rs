@@ -406,6 +406,31 @@ mod tests {
         }
     }
 
+    /// On the wire the kind of a replica is a number: how many kinds stand before it in the type literal. That these are
+    /// the literals of the releases is proven by their hashes, above.
+    #[test]
+    fn disk_replicas_are_of_the_kind_that_each_release_has_for_them() {
+        // Memory, and NoF, which looks the same; DISK.
+        let (buffer, disk) = (b"\xfd\xfd\x04\x04\x80\x0c\x80\x0c\xff\xff", b"\xfd\x80\x0c\x04\xff");
+        let kinds = [("0.3.9", 1), ("0.3.11", 2), ("0.3.12", 2), ("0.3.13", 2)];
+        assert_eq!(kinds.map(|(name, _)| name), NAMES);
+        for (name, before) in kinds {
+            let variant = [&[0x86][..], &buffer.repeat(before), disk].concat();
+            let mut with_replicas = 0;
+            for rpc in Generation::by_name(name).expect(name).rpcs() {
+                let literal = rpc.result().literal();
+                if !literal.contains(&0x86) {
+                    continue;
+                }
+                let is_there = literal.windows(variant.len()).any(|part| part == variant);
+                assert!(is_there, "{:?} in {name}", rpc.method());
+                assert_eq!(usize::from(rpc.shape().disk_variant), before, "{:?} in {name}", rpc.method());
+                with_replicas += 1;
+            }
+            assert!(with_replicas >= 7, "{with_replicas} in {name}");
+        }
+    }
+
     #[test]
     fn no_decoder_leaves_out_a_member_by_mistake() {
         // NoF placement is refused by its count; its names are of no use.
