@@ -3,6 +3,7 @@
 mod placement;
 mod ranges;
 mod registry;
+mod shared;
 
 pub(crate) use placement::{MAX_REPLICAS, Placed, Placement, Wanted};
 pub(crate) use ranges::{MAX_CAPACITY, NO_RANGE, RangeIndex};

@@ -7,6 +7,7 @@ mod eviction;
 mod footprint;
 mod graceful;
 mod model;
+mod mounting;
 mod objects;
 mod offboarding;
 mod shards;
@@ -203,7 +204,11 @@ impl Rig {
         assert_eq!(stats.metadata_bytes, bytes);
         assert_eq!((stats.keys, stats.unfinished_keys), (keys, unfinished));
         let (mut allocated, mut capacity, mut aside) = (0, 0, 0);
+        let placement = self.core.placement.load();
+        placement.check();
+        let mut placed: BTreeSet<_> = placement.segments().map(Arc::as_ptr).collect();
         for segment in self.core.registry.lock().segments() {
+            assert_eq!(placed.remove(&Arc::as_ptr(segment)), !segment.is_unmounting());
             let spec = segment.spec();
             let ranges = segment.check();
             let held: BTreeSet<_> = ranges.iter().filter(|range| !range.2).map(|r| (r.0, r.1)).collect();
@@ -212,12 +217,13 @@ impl Rig {
             assert!(
                 ranges.iter().all(|range| range.0 >= spec.base && range.0 + range.1 <= spec.base + spec.size)
             );
-            if segment.status() == SegmentStatus::Ok {
+            if !segment.is_unmounting() {
                 allocated += ranges.iter().map(|range| range.1).sum::<u64>();
                 aside += ranges.iter().filter(|range| range.2).map(|range| range.1).sum::<u64>();
                 capacity += spec.size;
             }
         }
+        assert!(placed.is_empty(), "nothing is allocated where nothing is mounted");
         assert!(by_segment.is_empty(), "no replica outlives its segment's clean-up: {by_segment:?}");
         assert_eq!(
             (stats.allocated_bytes, stats.capacity_bytes, stats.aside_bytes),
