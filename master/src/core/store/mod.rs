@@ -25,6 +25,7 @@ pub use holds::{HOLD_BUCKETS_US, HoldStats};
 pub(crate) use object::{NewObject, Object, PendingPin, Replica, bytes_of};
 pub use shard::ShardHold;
 pub(crate) use shard::{ShardRead, ShardWrite};
+pub(crate) use superseded::Medium;
 
 use super::SHARDS;
 use crate::{

@@ -1,7 +1,7 @@
 //! One object: its key, its replicas and what is known about it, in as few bytes as that takes.
 
 use super::{
-    DiskReplica,
+    DiskReplica, Medium,
     aging::{Queue, Slot},
     group::{Group, MemberState},
     lease::Lease,
@@ -402,7 +402,7 @@ impl Object {
 
     /// A write to the replica on disk that has not ended is given up.
     pub(crate) fn drop_unfinished_disk(&mut self) {
-        if self.disk().is_some_and(|disk| !disk.is_complete()) {
+        if self.is_being_written(Medium::Disk) {
             drop(self.set_disk(None));
         }
     }
@@ -422,14 +422,23 @@ impl Object {
         self.any(Replica::is_readable) || self.disk().is_some_and(DiskReplica::is_complete)
     }
 
-    /// Who is writing to its replicas in memory.
-    pub(crate) fn writing_to_memory(&self) -> Option<ClientId> {
-        self.any(|replica| !replica.is_complete()).then_some(self.writer)
+    /// Whether a write to its replicas in memory, or to the one on disk, has started and not ended.
+    pub(crate) fn is_being_written(&self, medium: Medium) -> bool {
+        match medium {
+            Medium::Memory => self.any(|replica| !replica.is_complete()),
+            Medium::Disk => self.disk().is_some_and(|disk| !disk.is_complete()),
+        }
+    }
+
+    /// Where that is so.
+    pub(crate) fn being_written(&self) -> impl Iterator<Item = Medium> + use<> {
+        let media = [Medium::Memory, Medium::Disk].map(|of| self.is_being_written(of).then_some(of));
+        media.into_iter().flatten()
     }
 
     /// Whether a write to a replica of any kind has started and not ended.
     pub(crate) fn is_unfinished(&self) -> bool {
-        self.any(|replica| !replica.is_complete()) || self.disk().is_some_and(|disk| !disk.is_complete())
+        self.is_being_written(Medium::Memory) || self.is_being_written(Medium::Disk)
     }
 
     /// Whether nothing of it will ever be served again, although background work has not erased it yet.
