@@ -145,6 +145,12 @@ impl Segment {
         size <= self.fit_limit.load(Ordering::Relaxed) && !self.is_graceful()
     }
 
+    /// Whether `size` bytes would be found, said only where the hint makes it certain: the largest free range is in a bin
+    /// in which none is smaller than the limit by more than a seventeenth.
+    pub(crate) fn surely_fits(&self, size: u64) -> bool {
+        size.checked_add(size / 16 + 1).is_some_and(|size| self.may_fit(size))
+    }
+
     /// Takes `size` bytes for the key with that hash: range and address. The caller holds the key's shard for
     /// writing until the key says so too; the offboarding walk relies on it.
     pub(crate) fn allocate(&self, size: u64, hash: u64, hard_pinned: bool) -> Option<(RangeIndex, u64)> {
