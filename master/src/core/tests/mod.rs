@@ -142,6 +142,7 @@ impl Rig {
         let mut by_segment: BTreeMap<SegmentId, BTreeSet<(u64, u64)>> = BTreeMap::new();
         let (mut keys, mut unfinished, mut ids) = (0, 0, BTreeSet::new());
         let (mut evictable, mut soft_pinned, mut bytes) = (0, 0, 0);
+        let (mut files, mut file_bytes) = (0, 0);
         let mut groups: BTreeMap<Vec<u8>, (Vec<u64>, usize, usize)> = BTreeMap::new();
         let mut hard_pinned: BTreeMap<SegmentId, u64> = BTreeMap::new();
         for index in 0..SHARDS {
@@ -151,7 +152,11 @@ impl Rig {
             for object in shard.objects() {
                 keys += 1;
                 assert_eq!(self.core.shard_of(object.key()), index);
-                assert!(!object.replicas().is_empty());
+                assert!(!object.is_empty());
+                if let Some(disk) = object.disk() {
+                    files += u64::from(disk.is_complete());
+                    file_bytes += object.size();
+                }
                 if object.is_unfinished() {
                     waiting.push(self.core.store.hash(object.key()));
                 }
@@ -202,6 +207,7 @@ impl Rig {
         let stats = self.core.stats();
         assert_eq!((stats.evictable_keys, stats.soft_pinned_keys), (evictable, soft_pinned));
         assert_eq!(stats.metadata_bytes, bytes);
+        assert_eq!((stats.disk_files, stats.disk_bytes), (files, file_bytes));
         assert_eq!((stats.keys, stats.unfinished_keys), (keys, unfinished));
         let (mut allocated, mut capacity, mut aside) = (0, 0, 0);
         let placement = self.core.placement.load();
