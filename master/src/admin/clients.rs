@@ -1,5 +1,6 @@
 //! `/clients` and `/clients/summary`. The list costs a little for each client and segment, so it is made on a thread of
-//! its own, for a few callers at a time; neither waits for the store.
+//! its own, for a few callers at a time; neither waits for the store. Not on the threads of the pages that do: those are
+//! taken for as long as a shard is held, which is when one wants to see the clients.
 
 use super::routes::{Shared, error};
 use crate::{

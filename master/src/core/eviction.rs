@@ -74,30 +74,43 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// What data calls tell: the smallest value for which there was no room since the last look; 0 if it was the index that
-/// had none.
+/// What data calls tell: the sizes of the smallest and of the largest value for which there was no room since the last
+/// look; 0 if it was the index that had none.
 #[derive(Debug)]
-pub(crate) struct Pressure(AtomicU64);
+pub(crate) struct Pressure {
+    least: AtomicU64,
+    most: AtomicU64,
+}
 
 impl Default for Pressure {
     fn default() -> Pressure {
-        Pressure(AtomicU64::new(u64::MAX))
+        Pressure { least: AtomicU64::new(u64::MAX), most: AtomicU64::new(0) }
     }
+}
+
+/// Values that found no room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Asked {
+    least: u64,
+    most: u64,
 }
 
 impl Pressure {
     /// There was no room for a value of `size` bytes.
     pub(crate) fn note(&self, size: u64) {
-        self.0.fetch_min(size, Ordering::Relaxed);
+        self.most.fetch_max(size, Ordering::Relaxed);
+        self.least.fetch_min(size, Ordering::Release);
     }
 
     /// The index was full.
     pub(crate) fn note_ceiling(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        self.least.store(0, Ordering::Release);
     }
 
-    fn take(&self) -> Option<u64> {
-        Some(self.0.swap(u64::MAX, Ordering::Relaxed)).filter(|&size| size < u64::MAX)
+    fn take(&self) -> Option<Asked> {
+        // Whoever told the least has told the most before.
+        let least = self.least.swap(u64::MAX, Ordering::Acquire);
+        (least < u64::MAX).then(|| Asked { least, most: self.most.swap(0, Ordering::Relaxed) })
     }
 }
 
@@ -144,6 +157,16 @@ fn usage(placement: &Placement) -> Usage {
     }
     let share = if capacity == 0 { 0.0 } else { allocated as f64 / capacity as f64 };
     Usage { share, largest }
+}
+
+/// Whether there is room by now for all that asked: memory was freed since, or a client was heard again that was
+/// Suspected when they asked.
+fn has_room(placement: &Placement, asked: Asked, now: Instant) -> bool {
+    let mut serving = placement.segments().filter(|segment| ServingEligibility::of(segment).can_serve());
+    // Of the index nothing is known here.
+    asked.least > 0
+        && asked.least <= asked.most
+        && serving.any(|segment| segment.usable_from() <= now && segment.surely_fits(asked.most))
 }
 
 impl Core {
@@ -196,9 +219,10 @@ impl Core {
         let looks = 1 + placement.segments().count() as u32 / SEGMENTS_PER_LOOK;
         eviction.next_look = now.saturating_add(LOOK * looks);
         let Usage { share, largest } = usage(&placement);
+        let fits = asked.is_some_and(|asked| asked.least <= largest);
+        let in_want =
+            fits && options.ratio > 0.0 && !asked.is_some_and(|asked| has_room(&placement, asked, now));
         drop(placement);
-        let fits = asked.is_some_and(|size| size <= largest);
-        let in_want = fits && options.ratio > 0.0;
         if asked.is_some() && !fits && largest > 0 {
             // Whatever went, it would go in vain.
             self.explain(eviction, Obstacle::TooLarge, now);

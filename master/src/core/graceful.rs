@@ -36,7 +36,7 @@ impl Core {
     ) -> Result<(), ErrorCode> {
         let registry = self.registry.lock();
         let Some(mounted) = registry.get(segment).filter(|segment| segment.owner().id() == client) else {
-            let has_others = registry.segments().any(|segment| segment.owner().id() == client);
+            let has_others = registry.of_client(client).next().is_some();
             return Err(if has_others { ErrorCode::InvalidParams } else { ErrorCode::SegmentNotFound });
         };
         match mounted.status() {
@@ -47,7 +47,6 @@ impl Core {
         mounted.begin_graceful();
         let due = self.clock.now().saturating_add(grace);
         self.graceful.0.lock().push((due, mounted.clone()));
-        self.publish_placement(&registry);
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use super::{
     Core,
     counters::add,
     liveness::{ClientLivenessRecord, Listener, LivenessState, Observed},
-    segments::{Known, MAX_CAPACITY, Registry, Segment},
+    segments::{Known, MAX_CAPACITY, Placement, Registry, Segment},
 };
 use crate::{
     clock::Instant,
@@ -48,8 +48,9 @@ impl Core {
             Known::No => {}
         }
         let record = self.heard(client, record, false);
-        registry.insert(Arc::new(Segment::new(Arc::new(segment), record, Instant::ZERO)));
-        self.publish_placement(&registry);
+        let segment = Arc::new(Segment::new(Arc::new(segment), record, Instant::ZERO));
+        registry.insert(segment.clone());
+        self.change_placement(&mut registry, |placement| placement.insert(&segment));
         Ok(())
     }
 
@@ -88,10 +89,16 @@ impl Core {
             return Ok(());
         }
         let usable_from = self.clock.now().saturating_add(self.options.remount_hold);
-        for segment in new.into_values() {
-            registry.insert(Arc::new(Segment::new(Arc::new(segment), record.clone(), usable_from)));
+        let segment = |spec| Arc::new(Segment::new(Arc::new(spec), record.clone(), usable_from));
+        let new: Vec<Arc<Segment>> = new.into_values().map(segment).collect();
+        for segment in &new {
+            registry.insert(segment.clone());
         }
-        self.publish_placement(&registry);
+        self.change_placement(&mut registry, |placement| {
+            for segment in &new {
+                placement.insert(segment);
+            }
+        });
         Ok(())
     }
 
@@ -102,8 +109,8 @@ impl Core {
     /// `InvalidParams`: it belongs to another client. `UnavailableInCurrentStatus`: it is being taken out already, or too
     /// much is being taken out at this time (try again).
     pub fn unmount_segment(&self, segment: SegmentId, client: ClientId) -> Result<(), ErrorCode> {
-        let registry = self.registry.lock();
-        let Some(mounted) = registry.get(segment) else { return Ok(()) };
+        let mut registry = self.registry.lock();
+        let Some(mounted) = registry.get(segment).cloned() else { return Ok(()) };
         if mounted.owner().id() != client {
             return Err(ErrorCode::InvalidParams);
         }
@@ -114,7 +121,7 @@ impl Core {
             return Err(ErrorCode::UnavailableInCurrentStatus);
         }
         self.offboarding.put_back(Core::prepare_unmount(mounted.clone(), self.clock.now()));
-        self.publish_placement(&registry);
+        self.change_placement(&mut registry, |placement| placement.remove(&mounted));
         Ok(())
     }
 
@@ -178,9 +185,12 @@ impl Core {
         record
     }
 
-    /// Makes a change of the registry visible to data calls.
-    pub(crate) fn publish_placement(&self, registry: &Registry) {
-        self.placement.store(Arc::new(registry.placement()));
+    /// Makes a change of the registry visible to data calls, at the cost of what changes (and of one pointer for each 64
+    /// segments). The registry is what says that its mutex is held: of two changes at the same time one would be lost.
+    pub(crate) fn change_placement(&self, _: &mut Registry, change: impl FnOnce(&mut Placement)) {
+        let mut placement = Placement::clone(&self.placement.load());
+        change(&mut placement);
+        self.placement.store(Arc::new(placement));
     }
 }
 

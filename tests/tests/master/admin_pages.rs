@@ -100,18 +100,41 @@ async fn pages_that_wait_for_a_held_shard_hold_nothing_else_up() {
     tokio::task::block_in_place(|| hold_a_shard(&master, &api));
 }
 
+/// What is looked at while the shard is held.
+struct Watch<'a> {
+    master: &'a Master,
+    api: &'a ApiServer,
+    readyz: Vec<Duration>,
+    renewals: usize,
+    renewed: Instant,
+    longest_without: Duration,
+}
+
+impl<'a> Watch<'a> {
+    fn new(master: &'a Master, api: &'a ApiServer) -> Watch<'a> {
+        let (readyz, renewals, longest_without) = (Vec::new(), renewals(api), Duration::ZERO);
+        Watch { master, api, readyz, renewals, renewed: Instant::now(), longest_without }
+    }
+
+    fn look(&mut self) {
+        let at = Instant::now();
+        assert!([200, 503].contains(&self.master.get("/readyz").0));
+        self.readyz.push(at.elapsed());
+        let renewals = renewals(self.api);
+        self.longest_without = self.longest_without.max(self.renewed.elapsed());
+        if renewals > self.renewals {
+            (self.renewals, self.renewed) = (renewals, Instant::now());
+        }
+    }
+}
+
 fn hold_a_shard(master: &Master, api: &ApiServer) {
     let mut client = native(master);
     assert!(answered(client.mount(id(1), id(1), ENDPOINT, BASE, 16 * MIB)).is_ok());
     fill(&mut client);
-    let before = renewals(api);
+    let mut watch = Watch::new(master, api);
+    let before = watch.renewals;
     let began = fault::inject(master, "hold_shard?index=7&for_ms=12000");
-    let mut slowest = Duration::ZERO;
-    let look = |slowest: &mut Duration| {
-        let at = Instant::now();
-        assert!([200, 503].contains(&master.get("/readyz").0));
-        *slowest = (*slowest).max(at.elapsed());
-    };
     let statuses: Vec<(u16, Duration)> = std::thread::scope(|scope| {
         let asked: Vec<_> = (0..50)
             .map(|n| {
@@ -124,26 +147,37 @@ fn hold_a_shard(master: &Master, api: &ApiServer) {
             })
             .collect();
         while asked.iter().any(|thread| !thread.is_finished()) {
-            look(&mut slowest);
+            watch.look();
         }
         asked.into_iter().map(|thread| thread.join().expect("an answer")).collect()
     });
     assert!(began.elapsed() < Duration::from_secs(12), "the shard was held all the time");
     while began.elapsed() < Duration::from_secs(12) {
-        look(&mut slowest);
+        watch.look();
         std::thread::sleep(Duration::from_millis(20));
     }
-    let renewed = renewals(api) - before;
+    let Watch { mut readyz, renewals, longest_without, .. } = watch;
+    readyz.sort_unstable();
+    let at = |share: usize| readyz[(readyz.len() - 1) * share / 100];
+    let renewed = renewals - before;
     let longest = statuses.iter().map(|(_, took)| *took).max().expect("50");
     println!(
-        "/readyz at most {slowest:.1?} (bar 50 ms), pages at most {longest:.1?} (bound 2 s), {renewed} renewals in 12 s (bar 11)"
+        "/readyz {} times: half within {:.1?}, 95 % within {:.1?}, all within {:.1?} (bar 50 ms); pages within {longest:.1?} \
+         (bound 2 s); {renewed} renewals in 12 s, never {longest_without:.1?} without (bar 1 s each)",
+        readyz.len(),
+        at(50),
+        at(95),
+        at(100),
     );
     assert!(statuses.iter().all(|(status, _)| [200, 503].contains(status)), "{statuses:?}");
     assert!(statuses.iter().any(|(status, _)| *status == 503), "a walk over all shards cannot have ended");
-    // Bounds with room for a busy machine.
-    assert!(renewed >= 8, "{renewed}");
-    assert!(longest < Duration::from_secs(6), "{longest:?}");
-    assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+    // The bar for most of them: a single one may be late on a busy machine, but not by as much as a page that waits for
+    // the shard. A renewal that waited for it would not come at all.
+    assert!(at(95) < Duration::from_millis(50), "{:?}", at(95));
+    assert!(at(100) < Duration::from_secs(1), "{:?}", at(100));
+    assert!(renewed >= 10, "{renewed}");
+    assert!(longest_without < Duration::from_secs(2), "{longest_without:?}");
+    assert!(longest < Duration::from_secs(4), "{longest:?}");
     fault::clear(master);
     wait_for("all keys are listed again", 20, || {
         (master.get("/get_all_keys").1.lines().count() == KEYS).then_some(())

@@ -120,7 +120,7 @@ impl Core {
         now: Instant,
     ) -> Option<OffboardingJob> {
         // Under the registry's mutex no mount is under way, so none can add a segment to a dead incarnation.
-        let registry = self.registry.lock();
+        let mut registry = self.registry.lock();
         if !record.retire(seen, now) {
             return None;
         }
@@ -129,7 +129,13 @@ impl Core {
         for segment in &segments {
             segment.close();
         }
-        self.publish_placement(&registry);
+        if !segments.is_empty() {
+            self.change_placement(&mut registry, |placement| {
+                for segment in &segments {
+                    placement.remove(segment);
+                }
+            });
+        }
         let mut job = OffboardingJob::new(Some(record.clone()), segments, now);
         job.names = job.segments.iter().map(|segment| segment.spec().name.clone()).collect();
         // It was silent for the active TTL before it became Suspected, which was at that time.

@@ -3,6 +3,7 @@
 mod placement;
 mod ranges;
 mod registry;
+mod shared;
 
 pub(crate) use placement::{MAX_REPLICAS, Placed, Placement, Wanted};
 pub(crate) use ranges::{MAX_CAPACITY, NO_RANGE, RangeIndex};
@@ -142,6 +143,12 @@ impl Segment {
     /// Whether it is worth asking for `size` bytes: no means that nothing free is that large.
     pub(crate) fn may_fit(&self, size: u64) -> bool {
         size <= self.fit_limit.load(Ordering::Relaxed) && !self.is_graceful()
+    }
+
+    /// Whether `size` bytes would be found, said only where the hint makes it certain: the largest free range is in a bin
+    /// in which none is smaller than the limit by more than a seventeenth.
+    pub(crate) fn surely_fits(&self, size: u64) -> bool {
+        size.checked_add(size / 16 + 1).is_some_and(|size| self.may_fit(size))
     }
 
     /// Takes `size` bytes for the key with that hash: range and address. The caller holds the key's shard for

@@ -1,14 +1,16 @@
 //! Where a new value goes: an immutable picture of the mounted segments, and the strategies over it (facts §3.8).
 
-use super::{RangeIndex, Segment};
+use super::{
+    RangeIndex, Segment,
+    shared::{SharedMap, SharedSorted, SharedVec},
+};
 use crate::{
     clock::Instant,
     core::eligibility::ServingEligibility,
     types::{AllocationStrategy, ClientId, ReplicateConfig},
 };
-use hashbrown::HashMap;
 use smallvec::SmallVec;
-use std::{collections::BTreeMap, ops::Bound, sync::Arc};
+use std::sync::Arc;
 
 /// Names whose allocator was really asked before a search gives up (facts §3.8). Names that cannot serve or are
 /// visibly full cost one load and do not count.
@@ -17,18 +19,21 @@ const MAX_NAMES_TRIED: usize = 100;
 /// Names that `free_ratio_first` compares for each replica that is still to be placed.
 const SAMPLE: usize = 6;
 
-/// All segments that are mounted and not unmounting, by name. Never changed: a mount publishes a new one.
-#[derive(Debug, Default)]
+/// All segments that are mounted and not unmounting, by name. What is published never changes: who mounts or unmounts
+/// changes a copy, which shares with it all but the few entries that differ, and publishes that.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Placement {
-    names: Vec<NamedSegments>,
-    by_name: HashMap<Arc<[u8]>, usize>,
+    names: SharedVec<NamedSegments>,
+    /// Where in `names`.
+    by_name: SharedMap<Arc<[u8]>, usize>,
     /// In the order in which `local_first` goes through the hosts.
-    by_host: BTreeMap<Arc<[u8]>, Vec<usize>>,
-    /// The host of a writer that does not name it itself: that of its segments.
-    host_of: HashMap<ClientId, Arc<[u8]>>,
+    by_host: SharedSorted<Arc<[u8]>, SharedVec<Arc<Segment>>>,
+    /// The host of a writer that does not name it itself: that of its segments, and how many of these name one. A
+    /// client is one process, so its segments are all on one host.
+    host_of: SharedMap<ClientId, (Arc<[u8]>, usize)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct NamedSegments {
     name: Arc<[u8]>,
     segments: SmallVec<[Arc<Segment>; 1]>,
@@ -65,7 +70,8 @@ struct Search<'a, 'c> {
     wanted: &'a Wanted<'c>,
     count: usize,
     tried: usize,
-    used: SmallVec<[usize; 4]>,
+    /// Names that have a replica already.
+    used: SmallVec<[&'a [u8]; 4]>,
     placed: SmallVec<[Placed; 1]>,
 }
 
@@ -74,29 +80,66 @@ struct Search<'a, 'c> {
 pub(crate) const MAX_REPLICAS: usize = 64;
 
 impl Placement {
-    pub(crate) fn new<'s>(segments: impl Iterator<Item = &'s Arc<Segment>>) -> Placement {
-        let mut placement = Placement::default();
-        for segment in segments {
-            let spec = segment.spec();
-            let at = *placement.by_name.entry(spec.name.clone()).or_insert_with(|| {
-                placement.names.push(NamedSegments { name: spec.name.clone(), segments: SmallVec::new() });
-                placement.names.len() - 1
-            });
-            placement.names[at].segments.push(segment.clone());
-            if !spec.host_id.is_empty() {
-                let names = placement.by_host.entry(spec.host_id.clone()).or_default();
-                if names.last() != Some(&at) {
-                    names.push(at);
-                }
-                placement.host_of.entry(segment.owner().id()).or_insert_with(|| spec.host_id.clone());
+    /// Adds a segment that is not there.
+    pub(crate) fn insert(&mut self, segment: &Arc<Segment>) {
+        let spec = segment.spec();
+        if let Some(&at) = self.by_name.get(&spec.name) {
+            self.names.at_mut(at).segments.push(segment.clone());
+        } else {
+            self.by_name.insert(spec.name.clone(), self.names.len());
+            let segments = SmallVec::from_buf([segment.clone()]);
+            self.names.push(NamedSegments { name: spec.name.clone(), segments });
+        }
+        if spec.host_id.is_empty() {
+            return;
+        }
+        self.by_host.entry(&spec.host_id).push(segment.clone());
+        let owner = segment.owner().id();
+        match self.host_of.get_mut(&owner) {
+            Some((_, count)) => *count += 1,
+            None => self.host_of.insert(owner, (spec.host_id.clone(), 1)),
+        }
+    }
+
+    /// Takes a segment out, if it is there.
+    pub(crate) fn remove(&mut self, segment: &Arc<Segment>) {
+        let spec = segment.spec();
+        let is_it = |of: &Arc<Segment>| Arc::ptr_eq(of, segment);
+        let Some(&at) = self.by_name.get(&spec.name) else { return };
+        let Some(within) = self.names[at].segments.iter().position(is_it) else { return };
+        if self.names[at].segments.len() > 1 {
+            self.names.at_mut(at).segments.swap_remove(within);
+        } else {
+            self.by_name.remove(&spec.name);
+            self.names.swap_remove(at);
+            if at < self.names.len()
+                && let Some(moved) = self.by_name.get_mut(&self.names[at].name)
+            {
+                *moved = at;
             }
         }
-        placement
+        if spec.host_id.is_empty() {
+            return;
+        }
+        let on_host = self.by_host.entry(&spec.host_id);
+        if let Some(at) = on_host.position(is_it) {
+            on_host.swap_remove(at);
+        }
+        if on_host.len() == 0 {
+            self.by_host.remove(&spec.host_id);
+        }
+        let owner = segment.owner().id();
+        if let Some((_, count)) = self.host_of.get_mut(&owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.host_of.remove(&owner);
+            }
+        }
     }
 
     /// Whether something of that name is mounted.
     pub(crate) fn has_name(&self, name: &[u8]) -> bool {
-        self.by_name.contains_key(name)
+        self.by_name.get(name).is_some()
     }
 
     /// Every segment.
@@ -121,10 +164,10 @@ impl Placement {
         }
         if config.preferred_segment.is_empty() {
             for name in &config.preferred_segments {
-                self.try_name(&mut search, self.by_name.get(*name).copied());
+                self.try_preferred(&mut search, name);
             }
         } else {
-            self.try_name(&mut search, self.by_name.get(config.preferred_segment).copied());
+            self.try_preferred(&mut search, config.preferred_segment);
         }
         let near = config.prefer_alloc_in_same_node && config.replica_num == 1;
         match wanted.strategy {
@@ -138,23 +181,32 @@ impl Placement {
         search.placed
     }
 
+    fn try_preferred<'s>(&'s self, search: &mut Search<'s, '_>, name: &[u8]) {
+        if let Some(&at) = self.by_name.get(name) {
+            let named = &self.names[at];
+            try_segments(search, &named.name, named.segments.len(), |at| &named.segments[at]);
+        }
+    }
+
     /// The writer's host first, then the others in their order, each from a point that the key chooses.
-    fn try_hosts(&self, search: &mut Search<'_, '_>) {
+    fn try_hosts<'s>(&'s self, search: &mut Search<'s, '_>) {
         let wanted = search.wanted;
         let own = Some(wanted.config.host_id).filter(|host| !host.is_empty());
-        let own = own.or_else(|| self.host_of.get(&wanted.client).map(|host| &**host)).unwrap_or_default();
-        let from = self.by_host.range::<[u8], _>((Bound::Included(own), Bound::Unbounded));
-        let before = self.by_host.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(own)));
-        for (_, names) in from.chain(before) {
-            if search.done() {
-                break;
+        let own = own.or_else(|| self.host_of.get(&wanted.client).map(|(host, _)| &**host));
+        for (_, on_host) in self.by_host.round_from(own.unwrap_or_default()) {
+            search.tried = 0;
+            for at in rotated(on_host.len(), wanted.hash) {
+                if search.done() {
+                    return;
+                }
+                let segment = &on_host[at];
+                try_segments(search, &segment.spec().name, 1, |_| segment);
             }
-            self.try_all(search, rotated(names.len(), wanted.hash).map(|at| names[at]));
         }
     }
 
     /// The freest of a few names that follow one another.
-    fn try_sample(&self, search: &mut Search<'_, '_>) {
+    fn try_sample<'s>(&'s self, search: &mut Search<'s, '_>) {
         let sample = SAMPLE * (search.count - search.placed.len());
         let names = rotated(self.names.len(), search.wanted.random).take(sample);
         let mut names: SmallVec<[(f64, usize); SAMPLE]> =
@@ -163,38 +215,69 @@ impl Placement {
         self.try_all(search, names.into_iter().map(|(_, at)| at));
     }
 
-    fn try_all(&self, search: &mut Search<'_, '_>, names: impl Iterator<Item = usize>) {
+    fn try_all<'s>(&'s self, search: &mut Search<'s, '_>, names: impl Iterator<Item = usize>) {
         search.tried = 0;
         for at in names {
             if search.done() {
                 break;
             }
-            self.try_name(search, Some(at));
+            let named = &self.names[at];
+            try_segments(search, &named.name, named.segments.len(), |at| &named.segments[at]);
         }
     }
 
-    fn try_name(&self, search: &mut Search<'_, '_>, at: Option<usize>) {
-        let Some(at) = at else { return };
-        if search.done() || search.used.contains(&at) {
-            return;
-        }
-        let wanted = search.wanted;
-        let segments = &self.names[at].segments;
-        let mut asked = false;
-        for which in rotated(segments.len(), wanted.random >> 32) {
-            let segment = &segments[which];
-            if segment.usable_from() > wanted.now || !ServingEligibility::of(segment).can_serve() {
-                continue;
-            }
-            asked |= segment.may_fit(wanted.size);
-            if let Some((range, address)) = segment.allocate(wanted.size, wanted.hash, wanted.hard_pinned) {
-                search.used.push(at);
-                search.placed.push(Placed { segment: segment.clone(), range, address });
-                break;
+    /// Checks that every index says what follows from the segments.
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        use std::collections::{BTreeMap, BTreeSet};
+        let mut hosts: BTreeMap<&[u8], BTreeSet<*const Segment>> = BTreeMap::new();
+        let mut owners: BTreeMap<ClientId, usize> = BTreeMap::new();
+        for (at, named) in self.names.iter().enumerate() {
+            assert_eq!(self.by_name.get(&named.name), Some(&at));
+            assert!(!named.segments.is_empty());
+            for segment in &named.segments {
+                let spec = segment.spec();
+                assert_eq!(spec.name, named.name);
+                if !spec.host_id.is_empty() {
+                    assert!(hosts.entry(&spec.host_id).or_default().insert(Arc::as_ptr(segment)));
+                    *owners.entry(segment.owner().id()).or_default() += 1;
+                }
             }
         }
-        search.tried += usize::from(asked);
+        assert_eq!(self.by_name.iter().count(), self.names.len());
+        let listed = self.by_host.round_from(&b""[..]);
+        let listed = listed.map(|(host, on)| (&**host, on.iter().map(Arc::as_ptr).collect()));
+        assert!(listed.eq(hosts), "the hosts in their order");
+        assert!(self.host_of.iter().all(|(client, (_, count))| owners.remove(client) == Some(*count)));
+        assert!(owners.is_empty(), "no host of {owners:?}");
     }
+}
+
+/// Tries the segments of a name, or one of them, for one replica.
+fn try_segments<'s>(
+    search: &mut Search<'s, '_>,
+    name: &'s [u8],
+    count: usize,
+    segment: impl Fn(usize) -> &'s Arc<Segment>,
+) {
+    if search.done() || search.used.contains(&name) {
+        return;
+    }
+    let wanted = search.wanted;
+    let mut asked = false;
+    for which in rotated(count, wanted.random >> 32) {
+        let segment = segment(which);
+        if segment.usable_from() > wanted.now || !ServingEligibility::of(segment).can_serve() {
+            continue;
+        }
+        asked |= segment.may_fit(wanted.size);
+        if let Some((range, address)) = segment.allocate(wanted.size, wanted.hash, wanted.hard_pinned) {
+            search.used.push(name);
+            search.placed.push(Placed { segment: segment.clone(), range, address });
+            break;
+        }
+    }
+    search.tried += usize::from(asked);
 }
 
 impl NamedSegments {

@@ -1,17 +1,23 @@
 //! Which segments are mounted, and by which incarnation of a client.
 
-use super::{Placement, Segment};
+use super::Segment;
 use crate::{
     core::liveness::ClientLivenessRecord,
-    types::{SegmentId, SegmentSpec, SegmentStatus},
+    types::{ClientId, SegmentId, SegmentSpec, SegmentStatus},
 };
-use std::{collections::BTreeMap, sync::Arc};
+use hashbrown::HashMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// The mounted segments, unmounting ones included, in a stable order. Behind the one mutex that mounts, unmounts and
 /// the commit of Offline take; no data call on keys and no Ping ever does.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     segments: BTreeMap<SegmentId, Arc<Segment>>,
+    /// The ids of each client's.
+    by_client: HashMap<ClientId, BTreeSet<SegmentId>>,
 }
 
 /// How a description compares with what is mounted under its id.
@@ -48,7 +54,9 @@ impl Registry {
 
     /// Adds a segment whose id is not known.
     pub(crate) fn insert(&mut self, segment: Arc<Segment>) {
-        let before = self.segments.insert(segment.spec().id, segment);
+        let id = segment.spec().id;
+        self.by_client.entry(segment.owner().id()).or_default().insert(id);
+        let before = self.segments.insert(id, segment);
         debug_assert!(before.is_none(), "compare() said that the id is not known");
     }
 
@@ -57,6 +65,13 @@ impl Registry {
         let id = segment.spec().id;
         if self.segments.get(&id).is_some_and(|mounted| Arc::ptr_eq(mounted, segment)) {
             self.segments.remove(&id);
+            let client = segment.owner().id();
+            if let Some(ids) = self.by_client.get_mut(&client) {
+                ids.remove(&id);
+                if ids.is_empty() {
+                    self.by_client.remove(&client);
+                }
+            }
         }
     }
 
@@ -65,13 +80,14 @@ impl Registry {
         self.segments.values()
     }
 
-    /// The segments of that incarnation of a client.
-    pub(crate) fn owned_by(&self, owner: &Arc<ClientLivenessRecord>) -> Vec<Arc<Segment>> {
-        self.segments.values().filter(|segment| Arc::ptr_eq(segment.owner(), owner)).cloned().collect()
+    /// The segments of a client, whichever incarnation mounted them.
+    pub(crate) fn of_client(&self, client: ClientId) -> impl Iterator<Item = &Arc<Segment>> {
+        let ids = self.by_client.get(&client);
+        ids.into_iter().flatten().filter_map(|id| self.segments.get(id))
     }
 
-    /// What data calls see.
-    pub(crate) fn placement(&self) -> Placement {
-        Placement::new(self.segments.values().filter(|segment| !segment.is_unmounting()))
+    /// The segments of that incarnation of a client.
+    pub(crate) fn owned_by(&self, owner: &Arc<ClientLivenessRecord>) -> Vec<Arc<Segment>> {
+        self.of_client(owner.id()).filter(|segment| Arc::ptr_eq(segment.owner(), owner)).cloned().collect()
     }
 }

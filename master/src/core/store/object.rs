@@ -1,18 +1,15 @@
 //! One object: its key, its replicas and what is known about it, in as few bytes as that takes.
 
 use super::{
-    DiskReplica,
+    DiskReplica, Medium,
     aging::{Queue, Slot},
     group::{Group, MemberState},
     lease::Lease,
+    replica::{Replica, ReplicaSet},
 };
 use crate::{
     clock::Instant,
-    core::{
-        eligibility::ServingEligibility,
-        segments::{NO_RANGE, Placed, RangeIndex, Segment},
-    },
-    types::{ClientId, ObjectInfo, ReplicaDescriptor, ReplicaRef, ReplicaStatus, Replicas, ReplicasRef},
+    types::{ClientId, ObjectInfo, ReplicaStatus, Replicas, ReplicasRef},
 };
 use smallvec::SmallVec;
 use std::{mem, sync::Arc, time::Duration};
@@ -42,91 +39,6 @@ impl Key {
             Key::Heap(bytes) => bytes,
         }
     }
-}
-
-/// A value's copy in one segment. It owns its range there: dropped, the range is free again.
-#[derive(Debug)]
-pub(crate) struct Replica {
-    segment: Arc<Segment>,
-    address: u64,
-    id: u64,
-    range: RangeIndex,
-    status: ReplicaStatus,
-    /// Of its object.
-    hard_pinned: bool,
-}
-
-impl Replica {
-    /// A replica that is still to be written, in a range just allocated.
-    pub(crate) fn new(placed: Placed, id: u64, hard_pinned: bool) -> Replica {
-        let Placed { segment, range, address } = placed;
-        Replica { segment, address, id, range, status: ReplicaStatus::Processing, hard_pinned }
-    }
-
-    pub(crate) fn eligibility(&self) -> ServingEligibility {
-        ServingEligibility::of(&self.segment)
-    }
-
-    pub(crate) fn is_complete(&self) -> bool {
-        self.status == ReplicaStatus::Complete
-    }
-
-    pub(crate) fn is_readable(&self) -> bool {
-        self.is_complete() && self.eligibility().can_serve()
-    }
-
-    pub(crate) fn set_status(&mut self, status: ReplicaStatus) {
-        self.status = status;
-    }
-
-    pub(crate) fn is_named(&self, segment_name: &[u8]) -> bool {
-        *self.segment.spec().name == *segment_name
-    }
-
-    /// Whether it lies in that range of that very incarnation of a segment.
-    pub(crate) fn is_at(&self, segment: &Segment, range: RangeIndex) -> bool {
-        self.range == range && std::ptr::eq(&raw const *self.segment, segment)
-    }
-
-    /// Ends the replica, but keeps its range out of use until `due`: its writer may still be writing.
-    pub(crate) fn set_aside(mut self, due: Instant) {
-        self.segment.set_aside(mem::replace(&mut self.range, NO_RANGE), self.hard_pinned, due);
-    }
-
-    fn as_ref(&self, size: u64) -> ReplicaRef<'_> {
-        ReplicaRef {
-            id: self.id,
-            status: self.status,
-            address: self.address,
-            size,
-            segment: self.segment.spec(),
-        }
-    }
-
-    fn describe(&self, size: u64) -> ReplicaDescriptor {
-        self.as_ref(size).detach()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn place(&self) -> (crate::types::SegmentId, u64, u64) {
-        (self.segment.spec().id, self.address, self.id)
-    }
-}
-
-impl Drop for Replica {
-    fn drop(&mut self) {
-        if self.range != NO_RANGE {
-            self.segment.release(self.range, self.hard_pinned);
-        }
-    }
-}
-
-/// The replicas of an object; nearly always one.
-#[derive(Debug)]
-enum ReplicaSet {
-    One(Replica),
-    /// Any other number; none only until the object is erased or gets others.
-    Many(Vec<Replica>),
 }
 
 /// What a commit of the pending soft pin will do.
@@ -211,7 +123,7 @@ impl Object {
             writer: new.writer,
             size: new.size,
             checksum: 0,
-            replicas: ReplicaSet::Many(Vec::new()),
+            replicas: replicas.into(),
             extra: None,
             key: Key::new(new.key),
             slot: Slot::NONE,
@@ -220,7 +132,6 @@ impl Object {
             established: false,
             data_type: new.data_type,
         };
-        object.set_replicas(replicas);
         object.set_pending_pin(new.pending_pin);
         object
     }
@@ -342,39 +253,16 @@ impl Object {
     }
 
     pub(crate) fn replicas(&self) -> &[Replica] {
-        match &self.replicas {
-            ReplicaSet::One(replica) => std::slice::from_ref(replica),
-            ReplicaSet::Many(replicas) => replicas,
-        }
+        self.replicas.as_slice()
     }
 
     pub(crate) fn replicas_mut(&mut self) -> &mut [Replica] {
-        match &mut self.replicas {
-            ReplicaSet::One(replica) => std::slice::from_mut(replica),
-            ReplicaSet::Many(replicas) => replicas,
-        }
-    }
-
-    fn set_replicas(&mut self, mut replicas: SmallVec<[Replica; 1]>) {
-        self.replicas = match replicas.len() {
-            1 => replicas.pop().map_or(ReplicaSet::Many(Vec::new()), ReplicaSet::One),
-            _ => ReplicaSet::Many(replicas.into_vec()),
-        };
+        self.replicas.as_mut_slice()
     }
 
     /// Takes out every replica for which `take` holds.
     pub(crate) fn extract(&mut self, take: impl Fn(&Replica) -> bool) -> SmallVec<[Replica; 1]> {
-        if !self.replicas().iter().any(&take) {
-            return SmallVec::new();
-        }
-        let all = match mem::replace(&mut self.replicas, ReplicaSet::Many(Vec::new())) {
-            ReplicaSet::One(replica) => SmallVec::from_buf([replica]),
-            ReplicaSet::Many(replicas) => SmallVec::from_vec(replicas),
-        };
-        let (taken, kept): (SmallVec<[Replica; 1]>, SmallVec<[Replica; 1]>) =
-            all.into_iter().partition(&take);
-        self.set_replicas(kept);
-        taken
+        self.replicas.extract(take)
     }
 
     pub(crate) fn any(&self, is: impl Fn(&Replica) -> bool) -> bool {
@@ -406,7 +294,7 @@ impl Object {
 
     /// A write to the replica on disk that has not ended is given up.
     pub(crate) fn drop_unfinished_disk(&mut self) {
-        if self.disk().is_some_and(|disk| !disk.is_complete()) {
+        if self.is_being_written(Medium::Disk) {
             drop(self.set_disk(None));
         }
     }
@@ -426,14 +314,23 @@ impl Object {
         self.any(Replica::is_readable) || self.disk().is_some_and(DiskReplica::is_complete)
     }
 
-    /// Who is writing to its replicas in memory.
-    pub(crate) fn writing_to_memory(&self) -> Option<ClientId> {
-        self.any(|replica| !replica.is_complete()).then_some(self.writer)
+    /// Whether a write to its replicas in memory, or to the one on disk, has started and not ended.
+    pub(crate) fn is_being_written(&self, medium: Medium) -> bool {
+        match medium {
+            Medium::Memory => self.any(|replica| !replica.is_complete()),
+            Medium::Disk => self.disk().is_some_and(|disk| !disk.is_complete()),
+        }
+    }
+
+    /// Where that is so.
+    pub(crate) fn being_written(&self) -> impl Iterator<Item = Medium> + use<> {
+        let media = [Medium::Memory, Medium::Disk].map(|of| self.is_being_written(of).then_some(of));
+        media.into_iter().flatten()
     }
 
     /// Whether a write to a replica of any kind has started and not ended.
     pub(crate) fn is_unfinished(&self) -> bool {
-        self.any(|replica| !replica.is_complete()) || self.disk().is_some_and(|disk| !disk.is_complete())
+        self.is_being_written(Medium::Memory) || self.is_being_written(Medium::Disk)
     }
 
     /// Whether nothing of it will ever be served again, although background work has not erased it yet.
@@ -461,7 +358,7 @@ impl Object {
             }
         } else {
             self.lease.reset();
-            self.set_replicas(replicas);
+            self.replicas = replicas.into();
         }
         self.set_pending_pin(new.pending_pin);
     }
@@ -530,7 +427,7 @@ impl Object {
             replicas: self
                 .replicas()
                 .iter()
-                .map(|replica| (replica.describe(self.size), replica.segment.owner().state()))
+                .map(|replica| (replica.describe(self.size), replica.owner_state()))
                 .collect(),
             disk: self.disk().map(DiskReplica::describe),
         }

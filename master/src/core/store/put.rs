@@ -1,6 +1,6 @@
 //! `PutStart`, `PutEnd`, `PutRevoke` (facts §3.1, §3.2).
 
-use super::{DiskReplica, NewObject, Object, PendingPin, Replica, ShardWrite, WRITTEN_TOGETHER};
+use super::{DiskReplica, Medium, NewObject, Object, PendingPin, Replica, ShardWrite, WRITTEN_TOGETHER};
 use crate::{
     clock::Instant,
     core::{
@@ -16,12 +16,6 @@ use crate::{
 };
 use smallvec::SmallVec;
 use std::time::Duration;
-
-/// Whether an End or Revoke of that kind means memory replicas. `All` means all but the one on disk, whose writer ends it
-/// by itself.
-fn means_memory(kind: ReplicaType) -> bool {
-    matches!(kind, ReplicaType::Memory | ReplicaType::All)
-}
 
 impl Core {
     /// Makes room for a new object: where its writer is to write. It is not readable before [`Core::put_end`]. Fewer
@@ -96,8 +90,9 @@ impl Core {
     ///
     /// # Errors
     /// `Busy`; `IllegalClient`: the object is another client's, or the client is Offline; `ObjectNotFound`: no such
-    /// object, or this may be the End of an earlier write of the same client to the key, which was discarded: ours
-    /// counts only when the Ends of both have come; `InvalidWrite`: it is finished and has no replica of that kind.
+    /// object, or this may be the End of an earlier write of the same client to the key, which was discarded or
+    /// replaced: ours counts only when the Ends of both have come; `InvalidWrite`: it is finished and has no replica of
+    /// that kind.
     pub fn put_end(
         &self,
         client: ClientId,
@@ -143,25 +138,28 @@ impl Core {
         kind: ReplicaType,
         now: Instant,
     ) -> Result<(), ErrorCode> {
-        let position = shard.written_by(client, hash, key)?;
-        let (of_memory, of_disk) = (means_memory(kind), kind == ReplicaType::Disk);
+        let meant = Medium::meant_by(kind);
+        let position = shard.written_by(client, hash, key, meant)?;
         let object = shard.at(position).ok_or(ErrorCode::ObjectNotFound)?;
-        if !object.is_unfinished() {
-            let is_there = of_memory && !object.replicas().is_empty() || of_disk && object.disk().is_some();
+        let Some(medium) = meant.filter(|&medium| object.is_being_written(medium)) else {
+            let is_there = match meant {
+                _ if object.is_unfinished() => true,
+                Some(Medium::Memory) => !object.replicas().is_empty(),
+                Some(Medium::Disk) => object.disk().is_some(),
+                None => false,
+            };
+            if let Some(medium) = meant {
+                shard.superseded().heard(hash, client, medium);
+            }
             return if is_there { Ok(()) } else { Err(ErrorCode::InvalidWrite) };
-        }
-        let ends = of_memory && object.any(|replica| !replica.is_complete())
-            || of_disk && object.disk().is_some_and(|disk| !disk.is_complete());
-        if !ends {
-            return Ok(());
-        }
-        if of_memory && !shard.superseded().accept_end(hash, client, now) {
+        };
+        if !shard.superseded().accept_end(hash, client, medium, now) {
             // It may be the End of a write whose place this one has taken, and whose data are not here.
             return Err(ErrorCode::ObjectNotFound);
         }
         shard.note_time(now);
         shard.change(hash, position, |object| {
-            if of_memory {
+            if medium == Medium::Memory {
                 for replica in object.replicas_mut() {
                     replica.set_status(ReplicaStatus::Complete);
                 }
@@ -182,8 +180,9 @@ impl Core {
         self.refuse_offline(client)?;
         let hash = self.store.hash(key);
         let mut shard = self.store.write(hash)?;
-        let position = shard.written_by(client, hash, key)?;
-        let (of_memory, of_disk) = (means_memory(kind), kind == ReplicaType::Disk);
+        let meant = Medium::meant_by(kind);
+        let position = shard.written_by(client, hash, key, meant)?;
+        let (of_memory, of_disk) = (meant == Some(Medium::Memory), meant == Some(Medium::Disk));
         let invalid = |object: &Object| {
             !object.is_unfinished()
                 || of_memory && object.any(Replica::is_complete)
@@ -196,7 +195,7 @@ impl Core {
         // If an earlier write of this client may be meant, then this one may still be going on.
         let aside = shard
             .superseded()
-            .owes(hash, client, now)
+            .owes(hash, client, Medium::Memory, now)
             .then(|| now.saturating_add(self.options.put_start_release_timeout));
         shard.change(hash, position, |object| {
             for replica in object.extract(|replica| of_memory && !replica.is_complete()) {
@@ -270,9 +269,8 @@ impl Core {
         add(&self.counters.puts_discarded, 1);
         let Some(object) = shard.at(position) else { return };
         let due = object.put_started().saturating_add(self.options.put_start_release_timeout);
-        if let Some(writer) = object.writing_to_memory() {
-            shard.superseded().note(hash, writer, due, now);
-        }
+        let (writer, ended) = (object.writer(), object.being_written());
+        shard.superseded().note_all(hash, writer, ended, due, now);
         shard.change(hash, position, |object| {
             for replica in object.extract(|replica| !replica.is_complete()) {
                 replica.set_aside(due);

@@ -6,7 +6,7 @@ use super::{
     bytes_of,
     ceiling::Footprint,
     holds::{Hold, HoldMode},
-    superseded::Superseded,
+    superseded::{Medium, Superseded},
     together::prefetch_all,
 };
 use crate::{
@@ -365,8 +365,14 @@ impl ShardWrite<'_> {
         (left == Some(true)).then_some(position)
     }
 
-    /// Where the object is that this client is writing, or was the last to write, for its End or Revoke.
-    pub(crate) fn written_by(&mut self, client: ClientId, hash: u64, key: &[u8]) -> Result<usize, ErrorCode> {
+    /// Where the object is that this client is writing, or was the last to write, for its End or Revoke of `meant`.
+    pub(crate) fn written_by(
+        &mut self,
+        client: ClientId,
+        hash: u64,
+        key: &[u8],
+        meant: Option<Medium>,
+    ) -> Result<usize, ErrorCode> {
         let position = self.live_position(hash, key);
         let code = match position.and_then(|position| self.at(position)) {
             Some(object) if object.writer() == client => None,
@@ -376,7 +382,9 @@ impl ShardWrite<'_> {
         match (position, code) {
             (Some(position), None) => Ok(position),
             (_, code) => {
-                self.contents.superseded.heard(hash, client);
+                if let Some(medium) = meant {
+                    self.contents.superseded.heard(hash, client, medium);
+                }
                 Err(code.unwrap_or(ErrorCode::ObjectNotFound))
             }
         }

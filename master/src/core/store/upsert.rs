@@ -43,7 +43,7 @@ impl Core {
         let in_place = object.size() == request.slice_length
             && object.any(Replica::is_complete)
             && object.all(|replica| !replica.is_complete() || replica.eligibility().can_serve());
-        let pre_empted = object.writing_to_memory();
+        let (writer, pre_empted) = (object.writer(), object.being_written());
         let hard_pinned = if stays { object.is_hard_pinned() } else { new.hard_pinned };
         let (mut replicas, mut disk) = (None, None);
         if !in_place {
@@ -51,9 +51,7 @@ impl Core {
             disk = self.new_disk_replica(&mut shard, request);
         }
         let due = now.saturating_add(self.options.put_start_release_timeout);
-        if let Some(writer) = pre_empted {
-            shard.superseded().note(hash, writer, due, now);
-        }
+        shard.superseded().note_all(hash, writer, pre_empted, due, now);
         let set_aside = |object: &mut Object| {
             for replica in object.extract(|replica| !in_place || !replica.is_complete()) {
                 replica.set_aside(due);

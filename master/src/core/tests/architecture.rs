@@ -24,7 +24,7 @@ const ALLOWED: [(&str, &str); 18] = [
     ("core/graceful.rs", "finds the segments of a client, whatever its state"),
     ("core/inspect.rs", "shows the state of a segment's owner in diagnostics (B13)"),
     ("core/listing.rs", "shows clients by state"),
-    ("core/store/object.rs", "shows the state of a replica's owner in diagnostics (B13)"),
+    ("core/store/replica.rs", "shows the state of a replica's owner in diagnostics (B13)"),
     ("core/tests/", "tests"),
     ("types.rs", "defines the states"),
     ("admin/clients.rs", "shows clients by state"),

@@ -150,3 +150,35 @@ fn a_file_that_is_never_ended_is_given_up_alone() {
     assert_eq!((readable(&rig, b"k"), rig.core.stats().aside_bytes), ((1, 0), 0));
     assert_eq!(rig.core.stats().unfinished_keys, 0);
 }
+
+/// Every write to a key goes to the same file, and its End names no write either.
+#[test]
+fn a_late_end_of_a_file_never_completes_a_newer_write() {
+    let rig = rig();
+    rig.start(1, b"k", 10).unwrap();
+    rig.clock.advance(31 * SECOND);
+    rig.start(1, b"k", 10).unwrap();
+    assert_eq!(code(end_disk(&rig, b"k")), ErrorCode::ObjectNotFound, "whose is it?");
+    assert_eq!(code(rig.core.get_replica_list(b"k")), ErrorCode::ReplicaIsNotReady);
+    end_disk(&rig, b"k").unwrap();
+    assert_eq!(readable(&rig, b"k"), (0, 1), "both have come");
+    assert_eq!(code(rig.end(1, b"k")), ErrorCode::ObjectNotFound, "memory is counted by itself");
+    rig.end(1, b"k").unwrap();
+    assert_eq!(readable(&rig, b"k"), (1, 1));
+    // The file of the first write is still being written when the second one begins.
+    rig.put(1, b"l", 10);
+    rig.upsert(1, b"l", 20).unwrap();
+    rig.end(1, b"l").expect("the first write to memory has ended");
+    assert_eq!(code(end_disk(&rig, b"l")), ErrorCode::ObjectNotFound);
+    assert_eq!(readable(&rig, b"l"), (1, 0));
+    end_disk(&rig, b"l").unwrap();
+    assert_eq!(readable(&rig, b"l"), (1, 1));
+    // One that found no file is not waited for any more.
+    rig.put(1, b"m", 10);
+    rig.clock.advance(40 * SECOND);
+    rig.settle();
+    assert_eq!(code(end_disk(&rig, b"m")), ErrorCode::InvalidWrite, "it was given up");
+    rig.upsert(1, b"m", 20).unwrap();
+    end_disk(&rig, b"m").unwrap();
+    rig.check();
+}

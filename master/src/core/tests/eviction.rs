@@ -175,9 +175,15 @@ fn half_soft_pinned(eviction: EvictionOptions) -> Rig {
     rig
 }
 
+/// Says that values found no room, one of them so large that there is none for it at the next look either.
+fn ask(rig: &Rig) {
+    rig.core.pressure.note(KIB);
+    rig.core.pressure.note(u64::MAX);
+}
+
 fn ask_for_room(rig: &Rig, times: usize) {
     for _ in 0..times {
-        rig.core.pressure.note(KIB);
+        ask(rig);
         rig.settle();
     }
 }
@@ -245,8 +251,7 @@ fn a_group_goes_as_a_whole_and_at_one_moment() {
         put_member(&rig, n, &member(b"g"));
     }
     rig.clock.advance(SECOND);
-
-    rig.core.pressure.note(KIB);
+    ask(&rig);
     assert!(rig.core.background_tick().is_zero());
     let stats = rig.core.stats();
     assert!(stats.keys > 0, "not all of it is erased yet");
@@ -306,6 +311,33 @@ fn what_lies_with_a_suspected_client_stays() {
     assert!(theirs.iter().all(|&n| here(&rig, n)));
     rig.pass(1, &[1, 2]);
     assert!(theirs.iter().all(|n| !suspected(n)), "and is served when it comes back");
+}
+
+#[test]
+fn nothing_goes_for_a_put_whose_room_came_back_before_the_round() {
+    let rig = rig(on_demand());
+    rig.core.liveness_tick();
+    rig.core.mount_segment(client(2), spec(2, 64 * KIB)).unwrap();
+    let on = |name: &'static [u8]| ReplicateConfig { preferred_segment: name, ..ReplicateConfig::default() };
+    for n in 0..64 {
+        rig.start_with(1, &key(n), KIB, &on(b"segment-1")).unwrap();
+        rig.end(1, &key(n)).unwrap();
+    }
+    rig.pass(12, &[1]);
+    assert_eq!(code(rig.start(1, b"more", KIB)), ErrorCode::NoAvailableHandle, "the room is with client 2");
+    rig.pass(1, &[1, 2]);
+    rig.settle();
+    assert_eq!(rig.core.stats().evictions_attempted, 0);
+    rig.put(1, b"more", KIB);
+    // Room for the smaller one of two that asked does not help the larger.
+    for n in 100..162 {
+        rig.put(1, &key(n), KIB);
+    }
+    rig.clock.advance(SECOND);
+    assert_eq!(code(rig.start(1, b"large", 2 * KIB)), ErrorCode::NoAvailableHandle);
+    rig.core.pressure.note(KIB / 2);
+    rig.settle();
+    assert!(rig.core.stats().evicted_keys > 0);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod eviction;
 mod footprint;
 mod graceful;
 mod model;
+mod mounting;
 mod objects;
 mod offboarding;
 mod shards;
@@ -141,6 +142,7 @@ impl Rig {
         let mut by_segment: BTreeMap<SegmentId, BTreeSet<(u64, u64)>> = BTreeMap::new();
         let (mut keys, mut unfinished, mut ids) = (0, 0, BTreeSet::new());
         let (mut evictable, mut soft_pinned, mut bytes) = (0, 0, 0);
+        let (mut files, mut file_bytes) = (0, 0);
         let mut groups: BTreeMap<Vec<u8>, (Vec<u64>, usize, usize)> = BTreeMap::new();
         let mut hard_pinned: BTreeMap<SegmentId, u64> = BTreeMap::new();
         for index in 0..SHARDS {
@@ -150,7 +152,11 @@ impl Rig {
             for object in shard.objects() {
                 keys += 1;
                 assert_eq!(self.core.shard_of(object.key()), index);
-                assert!(!object.replicas().is_empty());
+                assert!(!object.is_empty());
+                if let Some(disk) = object.disk() {
+                    files += u64::from(disk.is_complete());
+                    file_bytes += object.size();
+                }
                 if object.is_unfinished() {
                     waiting.push(self.core.store.hash(object.key()));
                 }
@@ -201,9 +207,14 @@ impl Rig {
         let stats = self.core.stats();
         assert_eq!((stats.evictable_keys, stats.soft_pinned_keys), (evictable, soft_pinned));
         assert_eq!(stats.metadata_bytes, bytes);
+        assert_eq!((stats.disk_files, stats.disk_bytes), (files, file_bytes));
         assert_eq!((stats.keys, stats.unfinished_keys), (keys, unfinished));
         let (mut allocated, mut capacity, mut aside) = (0, 0, 0);
+        let placement = self.core.placement.load();
+        placement.check();
+        let mut placed: BTreeSet<_> = placement.segments().map(Arc::as_ptr).collect();
         for segment in self.core.registry.lock().segments() {
+            assert_eq!(placed.remove(&Arc::as_ptr(segment)), !segment.is_unmounting());
             let spec = segment.spec();
             let ranges = segment.check();
             let held: BTreeSet<_> = ranges.iter().filter(|range| !range.2).map(|r| (r.0, r.1)).collect();
@@ -212,12 +223,13 @@ impl Rig {
             assert!(
                 ranges.iter().all(|range| range.0 >= spec.base && range.0 + range.1 <= spec.base + spec.size)
             );
-            if segment.status() == SegmentStatus::Ok {
+            if !segment.is_unmounting() {
                 allocated += ranges.iter().map(|range| range.1).sum::<u64>();
                 aside += ranges.iter().filter(|range| range.2).map(|range| range.1).sum::<u64>();
                 capacity += spec.size;
             }
         }
+        assert!(placed.is_empty(), "nothing is allocated where nothing is mounted");
         assert!(by_segment.is_empty(), "no replica outlives its segment's clean-up: {by_segment:?}");
         assert_eq!(
             (stats.allocated_bytes, stats.capacity_bytes, stats.aside_bytes),

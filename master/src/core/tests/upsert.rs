@@ -125,3 +125,44 @@ fn an_abandoned_upsert_in_place_is_discarded_like_a_put() {
     assert_eq!(code(rig.core.get_replica_list(b"k")), ErrorCode::ObjectNotFound);
     assert_eq!(rig.core.stats().aside_bytes, 100);
 }
+
+/// A client that lost the answer to its first Start cannot be told from one of which two threads write the key, so its
+/// End counts only when it is repeated, or when nobody can come any more.
+#[test]
+fn a_client_that_starts_again_may_have_to_end_twice_but_never_publishes_what_is_not_written() {
+    let rig = Rig::with_segment();
+    let started = |got: Attempt<Replicas>| got.unwrap()[0].address;
+    let first = started(rig.upsert(1, b"k", 100));
+    assert_ne!(started(rig.upsert(1, b"k", 100)), first, "two threads do not write over each other");
+    assert_eq!(code(rig.end(1, b"k")), ErrorCode::ObjectNotFound);
+    assert_eq!(code(rig.core.get_replica_list(b"k")), ErrorCode::ReplicaIsNotReady);
+    rig.end(1, b"k").unwrap();
+    assert!(rig.core.get_replica_list(b"k").is_ok());
+    // Who begins once more instead still owes the lost End; another client does not.
+    rig.upsert(1, b"l", 100).unwrap();
+    rig.upsert(1, b"l", 100).unwrap();
+    assert_eq!(code(rig.end(1, b"l")), ErrorCode::ObjectNotFound);
+    rig.upsert(1, b"l", 100).unwrap();
+    assert_eq!(code(rig.end(1, b"l")), ErrorCode::ObjectNotFound);
+    rig.upsert(2, b"l", 100).unwrap();
+    rig.end(2, b"l").unwrap();
+    rig.core.remove(b"l", true).unwrap();
+    rig.clock.advance(600 * SECOND);
+    rig.upsert(1, b"l", 100).unwrap();
+    rig.end(1, b"l").expect("nobody comes that late");
+    rig.check();
+}
+
+#[test]
+fn a_client_that_gave_its_first_write_up_ends_the_second_at_once() {
+    let rig = Rig::with_segment();
+    rig.upsert(1, b"k", 100).unwrap();
+    rig.core.put_revoke(client(1), b"k", ReplicaType::All).unwrap();
+    rig.upsert(1, b"k", 100).unwrap();
+    rig.end(1, b"k").unwrap();
+    // A Put within the discard time is told that the key is there, and begins nothing.
+    rig.start(1, b"l", 100).unwrap();
+    assert_eq!(code(rig.start(1, b"l", 100)), ErrorCode::ObjectAlreadyExists);
+    rig.end(1, b"l").unwrap();
+    rig.check();
+}

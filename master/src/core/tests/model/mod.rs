@@ -6,7 +6,7 @@ mod state;
 use super::*;
 use crate::types::{ClientStatus, LivenessState, Walk, WalkCursor};
 use ops::{CLIENTS, HOLD, KEYS, LEASE, Op, SEGMENT_SIZE, SEGMENTS, Want, op};
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::RngSeed};
 use state::{MASS_MIN, MASS_RATIO, Model, Object, RELEASE};
 
 /// Segments 1 and 5 are client 1's, and so on.
@@ -22,24 +22,28 @@ fn name(key: u8) -> Vec<u8> {
 struct Run {
     rig: Rig,
     model: Model,
+    /// Each object gets a file on disk, too.
+    disk: bool,
 }
 
 impl Run {
-    fn new() -> Run {
+    fn new(disk: bool) -> Run {
         let rig = Rig::with(CoreOptions {
             mass_silence_min: MASS_MIN,
             mass_silence_ratio: MASS_RATIO,
+            disk_directory: disk.then(|| "/pool".to_owned()),
             ..CoreOptions::default()
         });
         rig.core.liveness_tick();
-        Run { rig, model: Model { now: 1000, ..Model::default() } }
+        Run { rig, model: Model { now: 1000, ..Model::default() }, disk }
     }
 
     /// How many segments could take `size` bytes now, from the raw ranges.
     fn rooms(&self, size: u64) -> usize {
         let fits = |number: u64| {
             let Some(at) = self.model.mounted(number) else { return false };
-            if !self.model.serves(at) || self.model.segments[at].usable_from > self.model.now {
+            let segment = &self.model.segments[at];
+            if !self.model.serves(at) || segment.usable_from > self.model.now || segment.graceful.is_some() {
                 return false;
             }
             let registry = self.rig.core.registry.lock();
@@ -71,7 +75,7 @@ impl Run {
             return None;
         }
         let got = got.unwrap();
-        assert_eq!(got.len(), expected);
+        assert_eq!((got.len(), got.disk.is_some()), (expected, self.disk));
         assert!(got.iter().all(|replica| replica.size == size));
         let places = got.iter().map(|replica| {
             let at = self.model.mounted(replica.segment.id.second).expect("a mounted segment");
@@ -92,12 +96,12 @@ impl Run {
                     return assert_eq!(code(got), ErrorCode::IllegalClient);
                 }
                 if let Some(object) = self.model.live(key) {
-                    if !self.model.abandoned(&object) {
+                    let is_there = object.memory_complete() || object.disk == Some(true);
+                    if is_there || !self.model.abandoned(&object) {
                         return assert_eq!(code(got), ErrorCode::ObjectAlreadyExists);
                     }
-                    self.model.supersede(key, object.writer, object.started + RELEASE);
-                    self.model.set_aside(&object, object.started + RELEASE);
-                    self.model.remove(key);
+                    let due = object.started + RELEASE;
+                    self.model.discard(key, object, due);
                 }
                 if let Some(replicas) = self.placed(got, rooms, size, wanted) {
                     self.install(writer, key, size, want, replicas, None);
@@ -121,22 +125,24 @@ impl Run {
                     return assert_eq!(code(got), ErrorCode::InvalidParams);
                 }
                 let in_place = before.as_ref().is_some_and(|object| {
-                    object.complete
+                    object.memory_complete()
                         && object.size == size
                         && object.replicas.iter().all(|&(segment, _)| self.model.serves(segment))
                 });
+                if let (true, Some(before)) = (in_place, &before) {
+                    self.model.supersede(key, before, now + RELEASE);
+                }
                 if let (true, Some(object)) = (in_place, self.model.objects.get_mut(&key)) {
                     let addresses: Vec<_> = got.unwrap().iter().map(|replica| replica.address).collect();
                     assert_eq!(addresses, object.replicas.iter().map(|of| of.1).collect::<Vec<_>>());
                     (object.writer, object.started, object.complete) = (writer, now, false);
                     object.pending_pin = want.soft_pin;
+                    object.disk = object.disk.filter(|&complete| complete).map(|_| false);
                     return;
                 }
                 let Some(replicas) = self.placed(got, rooms, size, 1) else { return };
                 if let Some(before) = before {
-                    if !before.complete {
-                        self.model.supersede(key, before.writer, now + RELEASE);
-                    }
+                    self.model.supersede(key, &before, now + RELEASE);
                     self.model.set_aside(&before, now + RELEASE);
                     if !before.established {
                         self.model.remove(key);
@@ -144,64 +150,85 @@ impl Run {
                 }
                 self.install(writer, key, size, want, replicas, established.as_ref());
             }
-            Op::End { client: writer, key } => {
-                let got = self.rig.end(writer, &name(key));
+            Op::End { client: writer, key, disk } => {
+                let kind = if disk { ReplicaType::Disk } else { ReplicaType::All };
+                let got = core.put_end(client(writer), &name(key), None, kind);
                 if self.model.offline(writer) {
                     return assert_eq!(code(got), ErrorCode::IllegalClient);
                 }
-                match self.model.live(key) {
-                    None => {
-                        assert_eq!(code(got), ErrorCode::ObjectNotFound);
-                        self.model.heard(key, writer);
+                let object = match self.model.live(key) {
+                    Some(object) if object.writer == writer => object,
+                    other => {
+                        let expected = other.map_or(ErrorCode::ObjectNotFound, |_| ErrorCode::IllegalClient);
+                        self.model.heard(key, writer, disk);
+                        return assert_eq!(code(got), expected);
                     }
-                    Some(object) if object.writer != writer => {
-                        assert_eq!(code(got), ErrorCode::IllegalClient);
-                        self.model.heard(key, writer);
-                    }
-                    Some(object) if object.complete => assert_eq!(got, Ok(())),
-                    Some(_) if !self.model.accept_end(key, writer) => {
-                        assert_eq!(code(got), ErrorCode::ObjectNotFound);
-                    }
-                    Some(object) => {
-                        assert_eq!(got, Ok(()));
-                        let soft_pinned_until = match object.pending_pin {
-                            None => object.soft_pinned_until,
-                            Some(0) => None,
-                            Some(ttl) => Some(now + ttl),
-                        };
-                        let done = Object {
-                            complete: true,
-                            established: true,
-                            soft_pinned_until,
-                            pending_pin: None,
-                            ..object
-                        };
-                        self.model.insert(key, done);
-                        self.model.lease(key, now);
-                    }
+                };
+                if !(if disk { object.disk == Some(false) } else { object.memory_unfinished() }) {
+                    self.model.heard(key, writer, disk);
+                    let is_there = if disk { object.disk.is_some() } else { !object.replicas.is_empty() };
+                    let is_right = is_there || object.unfinished();
+                    return assert_eq!(
+                        got,
+                        if is_right { Ok(()) } else { Err(ErrorCode::InvalidWrite.into()) }
+                    );
                 }
+                if !self.model.accept_end(key, writer, disk) {
+                    return assert_eq!(code(got), ErrorCode::ObjectNotFound);
+                }
+                assert_eq!(got, Ok(()));
+                let soft_pinned_until = match object.pending_pin {
+                    None => object.soft_pinned_until,
+                    Some(0) => None,
+                    Some(ttl) => Some(now + ttl),
+                };
+                let done = Object {
+                    complete: object.complete || !disk,
+                    disk: if disk { Some(true) } else { object.disk },
+                    established: true,
+                    soft_pinned_until,
+                    pending_pin: None,
+                    ..object
+                };
+                self.model.insert(key, done);
+                self.model.lease(key, now);
             }
-            Op::Revoke { client: writer, key } => {
-                let got = core.put_revoke(client(writer), &name(key), ReplicaType::All);
+            Op::Revoke { client: writer, key, disk } => {
+                let kind = if disk { ReplicaType::Disk } else { ReplicaType::All };
+                let got = core.put_revoke(client(writer), &name(key), kind);
                 if self.model.offline(writer) {
                     return assert_eq!(code(got), ErrorCode::IllegalClient);
                 }
+                let mut object = match self.model.live(key) {
+                    Some(object) if object.writer == writer => object,
+                    other => {
+                        let expected = other.map_or(ErrorCode::ObjectNotFound, |_| ErrorCode::IllegalClient);
+                        self.model.heard(key, writer, disk);
+                        return assert_eq!(code(got), expected);
+                    }
+                };
+                let ended = if disk { object.disk == Some(true) } else { object.memory_complete() };
+                if ended || !object.unfinished() {
+                    return assert_eq!(code(got), ErrorCode::InvalidWrite);
+                }
+                assert_eq!(got, Ok(()));
+                if disk {
+                    object.disk = None;
+                } else {
+                    if self.model.owes(key, writer) {
+                        self.model.set_aside(&object, now + RELEASE);
+                    }
+                    object.replicas.clear();
+                }
+                self.model.put(key, object);
+            }
+            Op::EvictDisk { key } => {
+                let got = core.evict_disk_replica(&name(key), ReplicaType::Disk);
                 match self.model.live(key) {
-                    None => {
-                        assert_eq!(code(got), ErrorCode::ObjectNotFound);
-                        self.model.heard(key, writer);
-                    }
-                    Some(object) if object.writer != writer => {
-                        assert_eq!(code(got), ErrorCode::IllegalClient);
-                        self.model.heard(key, writer);
-                    }
-                    Some(object) if object.complete => assert_eq!(code(got), ErrorCode::InvalidWrite),
+                    None => assert_eq!(code(got), ErrorCode::ObjectNotFound),
                     Some(object) => {
                         assert_eq!(got, Ok(()));
-                        if self.model.owes(key, writer) {
-                            self.model.set_aside(&object, now + RELEASE);
-                        }
-                        self.model.remove(key);
+                        self.model.put(key, Object { disk: None, ..object });
                     }
                 }
             }
@@ -213,10 +240,10 @@ impl Run {
                 let got = core.get_replica_list(&name(key));
                 match self.read(key) {
                     Err(expected) => assert_eq!(code(got), expected),
-                    Ok(addresses) => {
-                        let got: Vec<_> =
-                            got.unwrap().replicas.iter().map(|replica| replica.address).collect();
-                        assert_eq!(got, addresses);
+                    Ok((addresses, on_disk)) => {
+                        let got = got.unwrap().replicas;
+                        assert_eq!(got.disk.is_some(), on_disk);
+                        assert_eq!(got.iter().map(|replica| replica.address).collect::<Vec<_>>(), addresses);
                     }
                 }
             }
@@ -227,7 +254,9 @@ impl Run {
                     Some(object) if !force && self.model.leased_until(&object) > now => {
                         assert_eq!(code(got), ErrorCode::ObjectHasLease);
                     }
-                    Some(object) if !object.complete => assert_eq!(code(got), ErrorCode::ReplicaIsNotReady),
+                    Some(object) if object.unfinished() => {
+                        assert_eq!(code(got), ErrorCode::ReplicaIsNotReady);
+                    }
                     Some(_) => {
                         assert_eq!(got, Ok(()));
                         self.model.remove(key);
@@ -242,18 +271,19 @@ impl Run {
                 if let Some(mut object) = self.model.live(key)
                     && object.writer == caller
                     && self.model.leased_until(&object) <= now
-                    && object.complete
+                    && (segment.is_some() || !object.unfinished())
                 {
                     let before = object.replicas.len();
+                    let complete = object.complete;
                     object.replicas.retain(|&(at, _)| {
-                        segment.is_some_and(|number| self.model.segments[at].number != number)
+                        !complete || segment.is_some_and(|number| self.model.segments[at].number != number)
                     });
-                    cleared = object.replicas.len() < before;
-                    if object.replicas.is_empty() {
-                        self.model.remove(key);
-                    } else {
-                        self.model.insert(key, object);
+                    cleared =
+                        object.replicas.len() < before || segment.is_none() && object.disk.take().is_some();
+                    if segment.is_none() {
+                        object.disk = None;
                     }
+                    self.model.put(key, object);
                 }
                 assert_eq!(got, cleared);
             }
@@ -262,9 +292,9 @@ impl Run {
                 while core.remove_matching(None, force, &mut cursor) != Ok(Walk::Done) {}
                 let model = &self.model;
                 let removable = |object: &Object| {
-                    object.complete
+                    !object.unfinished()
                         && (force || model.leased_until(object) <= now)
-                        && !object.replicas.iter().all(|&(segment, _)| model.segments[segment].gone)
+                        && !model.is_gone(object)
                 };
                 let removed: Vec<u8> =
                     model.objects.iter().filter(|of| removable(of.1)).map(|of| *of.0).collect();
@@ -277,7 +307,7 @@ impl Run {
                 let owner = owner_of(number);
                 let got = core.mount_segment(client(owner), spec(number, SEGMENT_SIZE));
                 let known = self.model.mounted(number);
-                if self.model.offline(owner) || known.is_some_and(|at| self.model.segments[at].gone) {
+                if self.model.offline(owner) || known.is_some_and(|at| self.model.segments[at].is_going()) {
                     return assert_eq!(got, Err(ErrorCode::UnavailableInCurrentStatus));
                 }
                 if known.is_some_and(|at| self.model.segments[at].owner != owner) {
@@ -297,7 +327,7 @@ impl Run {
                 }
                 for &number in &segments {
                     match self.model.mounted(number).map(|at| &self.model.segments[at]) {
-                        Some(known) if known.gone => {
+                        Some(known) if known.is_going() => {
                             return assert_eq!(got, Err(ErrorCode::UnavailableInCurrentStatus));
                         }
                         Some(known) if known.owner != caller => {
@@ -333,6 +363,24 @@ impl Run {
                     }
                 }
             }
+            Op::Graceful { segment: number, seconds } => {
+                let known = self.model.mounted(number);
+                let owner = known.map_or(owner_of(number), |at| self.model.segments[at].owner);
+                let grace = Duration::from_secs(seconds);
+                let got = core.graceful_unmount_segment(segment_id(number), client(owner), grace);
+                let Some(at) = known else {
+                    let has_others = self.model.segments.iter().any(|of| of.owner == owner && !of.cleaned);
+                    let expected =
+                        if has_others { ErrorCode::InvalidParams } else { ErrorCode::SegmentNotFound };
+                    return assert_eq!(got, Err(expected));
+                };
+                let segment = &mut self.model.segments[at];
+                if segment.gone {
+                    return assert_eq!(got, Err(ErrorCode::UnavailableInCurrentStatus));
+                }
+                assert_eq!(got, Ok(()));
+                segment.graceful.get_or_insert(now + seconds);
+            }
             Op::Ping { client: caller } => {
                 let got = core.ping(client(caller));
                 let ready = self.model.clients.get(&caller).is_some_and(|known| known.ready);
@@ -354,6 +402,7 @@ impl Run {
             Op::Settle => {
                 let round = now >= self.model.next_round;
                 self.rig.settle();
+                self.model.end_graces();
                 let gone = self.evicted(round);
                 self.model.evict(&gone, round);
                 self.model.settle();
@@ -361,11 +410,17 @@ impl Run {
         }
     }
 
-    /// What the model still has and the core has not, for no other reason than eviction.
+    /// What the core has no longer in memory, for no other reason than eviction.
     fn evicted(&self, round: bool) -> Vec<u8> {
-        let model = &self.model;
-        let objects = model.objects.iter().filter(|of| !model.is_explained(of.1, round)).map(|of| *of.0);
-        objects.filter(|&key| self.rig.core.object_info(&name(key)).unwrap().is_none()).collect()
+        let is_evicted = |(&key, object): (&u8, &Object)| {
+            let left = self.model.left(object, round);
+            let evicted = match self.rig.core.object_info(&name(key)).unwrap() {
+                None => !left.is_empty(),
+                Some(info) => info.replicas.is_empty() && !left.replicas.is_empty(),
+            };
+            evicted.then_some(key)
+        };
+        self.model.objects.iter().filter_map(is_evicted).collect()
     }
 
     /// A write has begun in new ranges; `before` is what stays of an object that was complete once.
@@ -390,6 +445,7 @@ impl Run {
             pending_pin: want.soft_pin,
             group: want.group,
             replicas,
+            disk: self.disk.then_some(false),
         };
         let object = match before {
             Some(before) => Object {
@@ -405,16 +461,17 @@ impl Run {
     }
 
     /// What a read finds; grants the lease.
-    fn read(&mut self, key: u8) -> Result<Vec<u64>, ErrorCode> {
+    fn read(&mut self, key: u8) -> Result<(Vec<u64>, bool), ErrorCode> {
         let object = self.model.objects.get(&key).ok_or(ErrorCode::ObjectNotFound)?;
         let served = |&&(segment, _): &&(usize, u64)| object.complete && self.model.serves(segment);
         let addresses: Vec<_> = object.replicas.iter().filter(served).map(|of| of.1).collect();
-        if addresses.is_empty() {
-            let gone = object.replicas.iter().all(|&(segment, _)| self.model.segments[segment].gone);
+        let on_disk = object.disk == Some(true);
+        if addresses.is_empty() && !on_disk {
+            let gone = self.model.is_gone(object);
             return Err(if gone { ErrorCode::ObjectNotFound } else { ErrorCode::ReplicaIsNotReady });
         }
         self.model.lease(key, self.model.now + LEASE);
-        Ok(addresses)
+        Ok((addresses, on_disk))
     }
 
     fn compare(&self) {
@@ -428,8 +485,13 @@ impl Run {
             let info = self.rig.core.object_info(&name(key)).unwrap().expect("it is there");
             let left = self.model.leased_until(object).saturating_sub(self.model.now);
             assert_eq!(info.lease_left.map_or(0, |left| left.as_secs()), left);
-            assert_eq!(info.hard_pinned, object.hard_pinned);
+            assert_eq!((info.hard_pinned, info.disk.is_some()), (object.hard_pinned, object.disk.is_some()));
         }
+        let unfinished = self.model.objects.values().filter(|object| object.unfinished()).count();
+        assert_eq!(stats.unfinished_keys, unfinished as u64);
+        let files = self.model.objects.values().filter_map(|object| Some((object.size, object.disk?)));
+        let sums = files.fold((0, 0), |sum, (size, done)| (sum.0 + u64::from(done), sum.1 + size));
+        assert_eq!((stats.disk_files, stats.disk_bytes), sums);
         let live = |at: usize| !self.model.segments[at].gone;
         let aside: u64 = self.model.aside.iter().filter(|of| live(of.0)).map(|of| of.1).sum();
         let held: u64 = self
@@ -449,12 +511,24 @@ impl Run {
     }
 }
 
+fn config() -> ProptestConfig {
+    let mut config = ProptestConfig { cases: 256, ..ProptestConfig::default() };
+    if config.rng_seed == RngSeed::Random {
+        config.rng_seed = RngSeed::Fixed(rand::random());
+    }
+    println!("PROPTEST_RNG_SEED={}", config.rng_seed);
+    config
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
-    /// About 50 000 steps. On a failure proptest prints the shrunk sequence and keeps its seed.
+    #![proptest_config(config())]
+    /// At least 25 600 steps, about 50 000. On a failure proptest prints the shrunk sequence and keeps its seed.
     #[test]
-    fn the_core_does_what_the_model_says(ops in proptest::collection::vec(op(), 100..300)) {
-        let mut run = Run::new();
+    fn the_core_does_what_the_model_says(
+        disk in proptest::bool::weighted(0.4),
+        ops in proptest::collection::vec(op(), 100..300),
+    ) {
+        let mut run = Run::new(disk);
         for (at, op) in ops.into_iter().enumerate() {
             run.apply(op);
             if at % 4 == 0 {

@@ -12,20 +12,72 @@ pub(super) const HOLD: u64 = 30;
 
 #[derive(Clone, Debug)]
 pub(super) enum Op {
-    Start { client: u64, key: u8, size: u64, replicas: u64, want: Want },
-    Upsert { client: u64, key: u8, size: u64, want: Want },
-    End { client: u64, key: u8 },
-    Revoke { client: u64, key: u8 },
-    Exist { key: u8 },
-    Get { key: u8 },
-    Remove { key: u8, force: bool },
-    Clear { client: u64, key: u8, segment: Option<u64> },
-    RemoveAll { force: bool },
-    Mount { segment: u64 },
-    Remount { client: u64, segments: Vec<u64> },
-    Unmount { segment: u64 },
-    Ping { client: u64 },
-    Pass { seconds: u64, alive: u8 },
+    Start {
+        client: u64,
+        key: u8,
+        size: u64,
+        replicas: u64,
+        want: Want,
+    },
+    Upsert {
+        client: u64,
+        key: u8,
+        size: u64,
+        want: Want,
+    },
+    /// Of memory, or of the file on disk.
+    End {
+        client: u64,
+        key: u8,
+        disk: bool,
+    },
+    Revoke {
+        client: u64,
+        key: u8,
+        disk: bool,
+    },
+    EvictDisk {
+        key: u8,
+    },
+    Exist {
+        key: u8,
+    },
+    Get {
+        key: u8,
+    },
+    Remove {
+        key: u8,
+        force: bool,
+    },
+    Clear {
+        client: u64,
+        key: u8,
+        segment: Option<u64>,
+    },
+    RemoveAll {
+        force: bool,
+    },
+    Mount {
+        segment: u64,
+    },
+    Remount {
+        client: u64,
+        segments: Vec<u64>,
+    },
+    Unmount {
+        segment: u64,
+    },
+    Graceful {
+        segment: u64,
+        seconds: u64,
+    },
+    Ping {
+        client: u64,
+    },
+    Pass {
+        seconds: u64,
+        alive: u8,
+    },
     Settle,
 }
 
@@ -68,13 +120,17 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
     let key = 0..KEYS;
     let size = prop_oneof![1u64..40, Just(100u64), 100u64..1500];
     let segment = 1..=SEGMENTS;
+    let disk = proptest::bool::weighted(0.25);
     prop_oneof![
         16 => (client.clone(), key.clone(), size.clone(), 1u64..4, want())
             .prop_map(|(client, key, size, replicas, want)| Op::Start { client, key, size, replicas, want }),
         8 => (client.clone(), key.clone(), size, want())
             .prop_map(|(client, key, size, want)| Op::Upsert { client, key, size, want }),
-        16 => (client.clone(), key.clone()).prop_map(|(client, key)| Op::End { client, key }),
-        3 => (client.clone(), key.clone()).prop_map(|(client, key)| Op::Revoke { client, key }),
+        20 => (client.clone(), key.clone(), disk)
+            .prop_map(|(client, key, disk)| Op::End { client, key, disk }),
+        3 => (client.clone(), key.clone(), disk)
+            .prop_map(|(client, key, disk)| Op::Revoke { client, key, disk }),
+        1 => key.clone().prop_map(|key| Op::EvictDisk { key }),
         4 => key.clone().prop_map(|key| Op::Exist { key }),
         8 => key.clone().prop_map(|key| Op::Get { key }),
         6 => (key.clone(), any::<bool>()).prop_map(|(key, force)| Op::Remove { key, force }),
@@ -84,7 +140,8 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         6 => segment.clone().prop_map(|segment| Op::Mount { segment }),
         3 => (client.clone(), proptest::collection::vec(segment.clone(), 0..3))
             .prop_map(|(client, segments)| Op::Remount { client, segments }),
-        2 => segment.prop_map(|segment| Op::Unmount { segment }),
+        2 => segment.clone().prop_map(|segment| Op::Unmount { segment }),
+        1 => (segment, 0u64..60).prop_map(|(segment, seconds)| Op::Graceful { segment, seconds }),
         4 => client.prop_map(|client| Op::Ping { client }),
         10 => (1u64..25, any::<u8>()).prop_map(|(seconds, alive)| Op::Pass { seconds, alive }),
         4 => Just(Op::Settle),

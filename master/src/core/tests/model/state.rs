@@ -27,8 +27,28 @@ pub(super) struct Object {
     /// Seconds of a soft pin that begins with the End.
     pub(super) pending_pin: Option<u64>,
     pub(super) group: Option<u8>,
-    /// (incarnation of the segment, address)
+    /// (incarnation of the segment, address); `complete` is said of these.
     pub(super) replicas: Vec<(usize, u64)>,
+    /// Whether its file on disk is complete, if it has one.
+    pub(super) disk: Option<bool>,
+}
+
+impl Object {
+    pub(super) fn memory_unfinished(&self) -> bool {
+        !self.complete && !self.replicas.is_empty()
+    }
+
+    pub(super) fn unfinished(&self) -> bool {
+        self.memory_unfinished() || self.disk == Some(false)
+    }
+
+    pub(super) fn memory_complete(&self) -> bool {
+        self.complete && !self.replicas.is_empty()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.replicas.is_empty() && self.disk.is_none()
+    }
 }
 
 /// An incarnation of a segment.
@@ -37,8 +57,17 @@ pub(super) struct Segment {
     pub(super) number: u64,
     pub(super) owner: u64,
     pub(super) usable_from: u64,
+    /// When it will be unmounted; it takes nothing new.
+    pub(super) graceful: Option<u64>,
     pub(super) gone: bool,
     pub(super) cleaned: bool,
+}
+
+impl Segment {
+    /// Whether it is on its way out, gracefully or not.
+    pub(super) fn is_going(&self) -> bool {
+        self.gone || self.graceful.is_some()
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +99,8 @@ pub(super) struct Model {
     pub(super) aside: Vec<(usize, u64, u64)>,
     /// Leases of groups, as long as they have members.
     pub(super) groups: BTreeMap<u8, u64>,
-    pub(super) owed: BTreeMap<(u8, u64), Owed>,
+    /// By key, writer, and whether it is about the file on disk.
+    pub(super) owed: BTreeMap<(u8, u64, bool), Owed>,
     /// A Start has found no room since the last look.
     pub(super) refused: bool,
     pub(super) evicted: u64,
@@ -88,6 +118,11 @@ impl Model {
     pub(super) fn serves(&self, incarnation: usize) -> bool {
         let segment = &self.segments[incarnation];
         !segment.gone && self.state(segment.owner) == Some(LivenessState::Active)
+    }
+
+    /// Whether nothing of it will ever be served again.
+    pub(super) fn is_gone(&self, object: &Object) -> bool {
+        object.disk.is_none() && object.replicas.iter().all(|of| self.segments[of.0].gone)
     }
 
     /// The present incarnation under that number.
@@ -135,11 +170,20 @@ impl Model {
         self.groups.retain(|&group, _| objects.values().any(|object| object.group == Some(group)));
     }
 
-    /// The write under way to that key is at its end; its End may come until `due`.
-    pub(super) fn supersede(&mut self, key: u8, writer: u64, due: u64) {
+    /// The write under way to that key is at its end; its Ends may come until `due`.
+    pub(super) fn supersede(&mut self, key: u8, object: &Object, due: u64) {
+        if object.memory_unfinished() {
+            self.owe(key, object.writer, false, due);
+        }
+        if object.disk == Some(false) {
+            self.owe(key, object.writer, true, due);
+        }
+    }
+
+    fn owe(&mut self, key: u8, writer: u64, disk: bool, due: u64) {
         let now = self.now;
         self.owed.retain(|_, owed| owed.due > now);
-        match self.owed.get_mut(&(key, writer)) {
+        match self.owed.get_mut(&(key, writer, disk)) {
             Some(owed) if owed.refused => {
                 owed.ends += 1;
                 owed.refused = false;
@@ -149,19 +193,19 @@ impl Model {
                 owed.due = owed.due.max(due);
             }
             None if due > now => {
-                self.owed.insert((key, writer), Owed { ends: 1, refused: false, due });
+                self.owed.insert((key, writer, disk), Owed { ends: 1, refused: false, due });
             }
             None => {}
         }
     }
 
     /// Whether an End counts for the present write.
-    pub(super) fn accept_end(&mut self, key: u8, writer: u64) -> bool {
+    pub(super) fn accept_end(&mut self, key: u8, writer: u64, disk: bool) -> bool {
         let now = self.now;
         self.owed.retain(|_, owed| owed.due > now);
-        let Some(owed) = self.owed.get_mut(&(key, writer)) else { return true };
+        let Some(owed) = self.owed.get_mut(&(key, writer, disk)) else { return true };
         if owed.ends == 0 {
-            self.owed.remove(&(key, writer));
+            self.owed.remove(&(key, writer, disk));
             return true;
         }
         owed.ends -= 1;
@@ -170,17 +214,17 @@ impl Model {
     }
 
     /// An End or a Revoke found nothing.
-    pub(super) fn heard(&mut self, key: u8, writer: u64) {
-        if let Some(owed) = self.owed.get_mut(&(key, writer)) {
+    pub(super) fn heard(&mut self, key: u8, writer: u64, disk: bool) {
+        if let Some(owed) = self.owed.get_mut(&(key, writer, disk)) {
             owed.ends = owed.ends.saturating_sub(1);
             if owed.ends == 0 && !owed.refused {
-                self.owed.remove(&(key, writer));
+                self.owed.remove(&(key, writer, disk));
             }
         }
     }
 
     pub(super) fn owes(&self, key: u8, writer: u64) -> bool {
-        self.owed.get(&(key, writer)).is_some_and(|owed| owed.due > self.now && owed.ends > 0)
+        self.owed.get(&(key, writer, false)).is_some_and(|owed| owed.due > self.now && owed.ends > 0)
     }
 
     /// The used share of the segments that serve.
@@ -196,10 +240,18 @@ impl Model {
         if capacity == 0 { 0.0 } else { (aside + held) as f64 / capacity as f64 }
     }
 
-    /// Whether clean-up of what lay on segments that are gone, or (in a round) the discard of what was abandoned,
-    /// explains that it is not there any more.
-    pub(super) fn is_explained(&self, object: &Object, round: bool) -> bool {
-        object.replicas.iter().all(|of| self.segments[of.0].gone) || round && self.abandoned(object)
+    /// What is left of it by the clean-up of what lay on segments that are gone and (in a round) by the discard of what
+    /// was abandoned.
+    pub(super) fn left(&self, object: &Object, round: bool) -> Object {
+        let mut left = object.clone();
+        left.replicas.retain(|of| !self.segments[of.0].gone);
+        if round && self.abandoned(&left) {
+            if left.memory_unfinished() {
+                left.replicas.clear();
+            }
+            left.disk = left.disk.filter(|&complete| complete);
+        }
+        left
     }
 
     /// Takes over what the core has evicted, after having checked that each may go.
@@ -207,7 +259,8 @@ impl Model {
         assert!(gone.is_empty() || self.refused || self.used() > WATERMARK, "nothing asked for it");
         for &key in gone {
             let object = &self.objects[&key];
-            assert!(object.complete && !object.hard_pinned, "{key}: {object:?}");
+            let left = self.left(object, round);
+            assert!(!left.unfinished() && !object.hard_pinned, "{key}: {object:?}");
             assert!(self.leased_until(object) <= self.now, "{key} is leased: {object:?}");
             // The one that was looked at; others of its group may lie with clients that are Suspected.
             let served = |object: &Object| {
@@ -220,16 +273,45 @@ impl Model {
             let members = || self.objects.iter().filter(|of| of.1.group == Some(group));
             assert!(members().any(|of| served(of.1)), "{key} may come back: {object:?}");
             assert!(
-                members().all(|of| gone.contains(of.0) || self.is_explained(of.1, round)),
+                members().all(|of| gone.contains(of.0) || self.left(of.1, round).is_empty()),
                 "all of group {group}, or nothing"
             );
         }
         for key in gone {
-            self.objects.remove(key);
+            match self.objects.get_mut(key) {
+                // Its file goes on serving it.
+                Some(object) if object.disk == Some(true) && object.group.is_none() => {
+                    object.replicas.clear();
+                }
+                _ => drop(self.objects.remove(key)),
+            }
         }
         self.evicted += gone.len() as u64;
         self.refused = false;
         self.forget_groups();
+    }
+
+    /// Ends the write under way: what it wrote to in memory is kept aside until `due`.
+    pub(super) fn discard(&mut self, key: u8, mut object: Object, due: u64) {
+        self.supersede(key, &object, due);
+        if object.memory_unfinished() {
+            self.set_aside(&object, due);
+            object.replicas.clear();
+        }
+        object.disk = object.disk.filter(|&complete| complete);
+        self.put(key, object);
+    }
+
+    /// Puts an object back that was changed, if anything is left of it.
+    pub(super) fn put(&mut self, key: u8, object: Object) {
+        if object.is_empty() { self.remove(key) } else { self.insert(key, object) }
+    }
+
+    /// Segments whose time of grace is over go.
+    pub(super) fn end_graces(&mut self) {
+        let now = self.now;
+        let is_over = |segment: &&mut Segment| segment.graceful.is_some_and(|due| due <= now);
+        self.segments.iter_mut().filter(is_over).for_each(|segment| segment.gone = true);
     }
 
     /// What a write finds under that key: gone replicas are dropped, and the object with the last.
@@ -237,14 +319,14 @@ impl Model {
         let segments = &self.segments;
         let object = self.objects.get_mut(&key)?;
         object.replicas.retain(|&(segment, _)| !segments[segment].gone);
-        if object.replicas.is_empty() {
+        if object.is_empty() {
             self.remove(key);
         }
         self.objects.get(&key).cloned()
     }
 
     pub(super) fn abandoned(&self, object: &Object) -> bool {
-        !object.complete && object.started + DISCARD < self.now
+        object.unfinished() && object.started + DISCARD < self.now
     }
 
     pub(super) fn hear(&mut self, client: u64) {
@@ -290,7 +372,7 @@ impl Model {
         for object in self.objects.values_mut() {
             object.replicas.retain(|&(segment, _)| !gone[segment]);
         }
-        self.objects.retain(|_, object| !object.replicas.is_empty());
+        self.objects.retain(|_, object| !object.is_empty());
         self.aside.retain(|&(segment, ..)| !gone[segment]);
         self.segments.iter_mut().filter(|segment| segment.gone).for_each(|segment| segment.cleaned = true);
         self.clients.retain(|_, client| client.state != LivenessState::Offline);
@@ -300,9 +382,8 @@ impl Model {
                 if let Some(object) = self.objects.get(&key).cloned()
                     && self.abandoned(&object)
                 {
-                    self.supersede(key, object.writer, object.started + RELEASE);
-                    self.set_aside(&object, object.started + RELEASE);
-                    self.objects.remove(&key);
+                    let due = object.started + RELEASE;
+                    self.discard(key, object, due);
                 }
             }
             let now = self.now;
@@ -315,7 +396,14 @@ impl Model {
     }
 
     pub(super) fn mount(&mut self, client: u64, number: u64, usable_from: u64) {
-        self.segments.push(Segment { number, owner: client, usable_from, gone: false, cleaned: false });
+        self.segments.push(Segment {
+            number,
+            owner: client,
+            usable_from,
+            graceful: None,
+            gone: false,
+            cleaned: false,
+        });
     }
 
     pub(super) fn know(&mut self, client: u64) {
