@@ -92,7 +92,8 @@ impl Session {
         Session { fleet, ports, instance, read_run: KeySpace::new_run(), prefilled: (0, 0, 0) }
     }
 
-    fn prefill(&mut self, spec: &Spec) -> anyhow::Result<()> {
+    /// Puts the keys that the connections of `spec` read, unless they are there.
+    pub(crate) fn prefill(&mut self, spec: &Spec) -> anyhow::Result<()> {
         let (mut done, key_bytes, keys) = self.prefilled;
         if (key_bytes, keys) != (spec.key_bytes, spec.prefill) {
             (done, self.read_run) = (0, KeySpace::new_run());

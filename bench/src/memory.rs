@@ -49,6 +49,8 @@ pub(crate) fn run(
         ("rss_before_mb", before as f64 / 1e6),
         ("rss_full_mb", full as f64 / 1e6),
         ("rss_removed_mb", after as f64 / 1e6),
+        // Of what may be left: a fifth more than at the start, and 20 MB.
+        ("removed_ratio", after as f64 / (before as f64 * 1.2 + 20e6)),
         ("removed", removed as f64),
         ("fill_s", seconds),
     ];

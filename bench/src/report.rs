@@ -1,5 +1,6 @@
 //! Results: a line each as they come, tables and ratios at the end, JSON lines for programs.
 
+use crate::machine;
 use anyhow::Context as _;
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, fs::File, io::Write as _, path::Path};
@@ -29,11 +30,16 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// `json` is a file to which lines are appended.
-    pub(crate) fn new(json: Option<&Path>) -> anyhow::Result<Report> {
-        let open = |path: &Path| {
-            File::options().create(true).append(true).open(path).with_context(|| path.display().to_string())
+    /// `json` is a file to which lines are appended; a new one begins with the machine and `note`.
+    pub(crate) fn new(json: Option<&Path>, note: &str) -> anyhow::Result<Report> {
+        let open = |path: &Path| -> std::io::Result<File> {
+            let mut file = File::options().create(true).append(true).open(path)?;
+            if file.metadata()?.len() == 0 {
+                writeln!(file, "{}", json!({ "kind": "run", "machine": machine::describe(), "note": note }))?;
+            }
+            Ok(file)
         };
+        let open = |path: &Path| open(path).with_context(|| path.display().to_string());
         Ok(Report { json: json.map(open).transpose()?, measurements: Vec::new() })
     }
 
@@ -67,8 +73,7 @@ impl Report {
         Ok(())
     }
 
-    /// The tables: min / median / max of each figure, and for two targets the ratios of the first to the second,
-    /// round by round.
+    /// The tables: min / median / max of each figure, and the ratios of the first target to the others, round by round.
     pub(crate) fn tables(&self) -> String {
         let mut lines = Vec::new();
         let targets = distinct(self.measurements.iter().map(|m| m.target.as_str()));
@@ -84,12 +89,13 @@ impl Report {
                     let values = of(target).iter().filter_map(|m| figure(m, name)).collect();
                     cells.push(format!("{target} {}", spread(values)));
                 }
-                if let [first, second] = targets[..] {
+                for other in targets.iter().skip(1) {
                     let ratio = |m: &&Measurement| {
-                        let other = of(second).into_iter().find(|other| other.round == m.round)?;
+                        let other = of(other).into_iter().find(|other| other.round == m.round)?;
                         Some(figure(m, name)? / figure(other, name)?).filter(|ratio| ratio.is_finite())
                     };
-                    cells.push(format!("ratio {}", spread(of(first).iter().filter_map(ratio).collect())));
+                    let ratios = of(targets[0]).iter().filter_map(ratio).collect();
+                    cells.push(format!("ratio to {other} {}", spread(ratios)));
                 }
                 lines.push(cells.join("   "));
             }
@@ -104,7 +110,12 @@ impl Report {
 }
 
 fn figure(measurement: &Measurement, name: &str) -> Option<f64> {
-    measurement.figures.iter().find(|(other, _)| *other == name).map(|(_, value)| *value)
+    value(&measurement.figures, name)
+}
+
+/// The figure of that name.
+pub(crate) fn value(figures: &Figures, name: &str) -> Option<f64> {
+    figures.iter().find(|(other, _)| *other == name).map(|(_, value)| *value)
 }
 
 fn distinct<'a>(items: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
@@ -117,21 +128,38 @@ fn distinct<'a>(items: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     found
 }
 
-/// Min / median / max; of an even number the lower median.
-fn spread(mut values: Vec<f64>) -> String {
-    values.sort_unstable_by(f64::total_cmp);
-    match values[..] {
-        [] => "-".into(),
-        [only] => number(only),
-        _ => {
-            let median = values[(values.len() - 1) / 2];
-            format!("{} / {} / {}", number(values[0]), number(median), number(values[values.len() - 1]))
+/// Min / median / max.
+fn spread(values: Vec<f64>) -> String {
+    match Spread::of(values) {
+        None => "-".into(),
+        Some(Spread { count: 1, median, .. }) => number(median),
+        Some(Spread { min, median, max, .. }) => {
+            format!("{} / {} / {}", number(min), number(median), number(max))
         }
     }
 }
 
+/// What is told of some values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) count: usize,
+    pub(crate) min: f64,
+    pub(crate) median: f64,
+    pub(crate) max: f64,
+}
+
+impl Spread {
+    /// None of no values.
+    pub(crate) fn of(mut values: Vec<f64>) -> Option<Spread> {
+        values.sort_unstable_by(f64::total_cmp);
+        let (&min, &max) = (values.first()?, values.last()?);
+        let (below, above) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
+        Some(Spread { count: values.len(), min, median: f64::midpoint(below, above), max })
+    }
+}
+
 /// Three or four digits that mean something.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 100.0 => 0,
         size if size >= 10.0 => 1,
@@ -159,18 +187,20 @@ mod tests {
     #[test]
     fn ratios_are_taken_round_by_round() {
         let directory = std::env::temp_dir().join(format!("bench-report-{}", std::process::id()));
-        let mut report = Report::new(Some(&directory)).unwrap();
+        let mut report = Report::new(Some(&directory), "today").unwrap();
         for (round, (a, b)) in [(1.0, 10.0), (2.0, 10.0), (9.0, 18.0)].into_iter().enumerate() {
             report.add(measurement("ours", round, a)).unwrap();
             report.add(measurement("theirs", round, b)).unwrap();
         }
         let table = report.tables();
         assert!(table.contains("ours 1.00 / 2.00 / 9.00"), "{table}");
-        assert!(table.contains("ratio 0.100 / 0.200 / 0.500"), "{table}");
+        assert!(table.contains("ratio to theirs 0.100 / 0.200 / 0.500"), "{table}");
         let lines = std::fs::read_to_string(&directory).unwrap();
         std::fs::remove_file(&directory).unwrap();
-        assert_eq!(lines.lines().count(), 6);
-        let line: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+        assert_eq!(lines.lines().count(), 1 + 6);
+        let line = |index| serde_json::from_str::<Value>(lines.lines().nth(index).unwrap()).unwrap();
+        assert_eq!((&line(0)["kind"], &line(0)["note"]), (&"run".into(), &"today".into()));
+        let line = line(1);
         assert_eq!(line["cpu_us_per_item"], 1.0);
         assert_eq!(line["target"], "ours");
     }

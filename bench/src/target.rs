@@ -57,7 +57,15 @@ impl Target {
 
     /// Makes sure that it runs.
     pub(crate) fn start(&self) -> anyhow::Result<Instance> {
+        self.start_under("")
+    }
+
+    /// The same with its command behind that of a tool which runs it.
+    pub(crate) fn start_under(&self, tool: &str) -> anyhow::Result<Instance> {
         match &self.source {
+            Source::Running { .. } if !tool.is_empty() => {
+                bail!("target {}: only spawn: can do that", self.name)
+            }
             Source::Running { address, pid } => {
                 Ok(Instance { address: *address, admin: None, pid: *pid, child: None, start: None })
             }
@@ -70,7 +78,7 @@ impl Target {
                 let begin = clock::now();
                 // `exec`, so that the child is the master itself and its pid the one to read and to kill.
                 let child = Command::new("sh")
-                    .args(["-c", &format!("exec {command}")])
+                    .args(["-c", &format!("exec {tool} {command}")])
                     .stdin(Stdio::null())
                     .stdout(Stdio::null())
                     .stderr(Stdio::null())
@@ -88,7 +96,7 @@ impl Target {
                         bail!("{command:?} ended at once: {status}");
                     }
                     ensure!(begin.elapsed() < Duration::from_secs(30), "{command:?} does not accept");
-                    std::thread::sleep(Duration::from_millis(1));
+                    std::thread::sleep(Duration::from_micros(200));
                 }
                 instance.start = Some(begin.elapsed());
                 Ok(instance)

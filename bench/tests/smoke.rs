@@ -23,6 +23,15 @@ fn target(name: &str, flags: &str) -> String {
 
 /// Output and JSON lines; each measurement must have gone without a refusal.
 fn bench(args: &[&str]) -> (String, Vec<serde_json::Value>) {
+    let (text, lines) = bench_allowing_refusals(args);
+    for line in &lines {
+        assert_eq!(line["refused"], serde_json::json!({}), "{line}");
+    }
+    (text, lines)
+}
+
+/// The same, whatever was refused.
+fn bench_allowing_refusals(args: &[&str]) -> (String, Vec<serde_json::Value>) {
     let directory = tempfile::tempdir().expect("a directory");
     let json = directory.path().join("results.jsonl");
     let output = Command::new(env!("CARGO_BIN_EXE_mooncake-bench"))
@@ -34,11 +43,8 @@ fn bench(args: &[&str]) -> (String, Vec<serde_json::Value>) {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     let lines = std::fs::read_to_string(json).expect("it was written");
-    let lines: Vec<serde_json::Value> =
-        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    for line in &lines {
-        assert_eq!(line["refused"], serde_json::json!({}), "{line}");
-    }
+    // The first one is about the machine.
+    let lines = lines.lines().skip(1).map(|line| serde_json::from_str(line).expect("JSON")).collect();
     (text, lines)
 }
 
@@ -143,4 +149,92 @@ fn a_flood_with_a_heartbeat_port_and_memory_per_key() {
     let (_, lines) = bench(&["memory", "--target", &target("ours", ""), "--keys", "20000", "--clients", "2"]);
     assert_eq!(lines[0]["removed"].as_f64(), Some(20_000.0));
     assert!(lines[0]["bytes_per_key"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn the_floor_is_measured_beside_a_master() {
+    let floor =
+        format!("floor=spawn:{} floor --port {{rpc_port}} --threads 2", env!("CARGO_BIN_EXE_mooncake-bench"));
+    let (text, lines) = bench(&[
+        "load",
+        "--target",
+        &target("ours", ""),
+        "--target",
+        &floor,
+        "--op",
+        "ping",
+        "-c",
+        "4",
+        "--clients",
+        "3",
+        "--seconds",
+        "0.2",
+        "--warmup",
+        "0.05",
+    ]);
+    assert_eq!(lines.len(), 2);
+    assert!(lines[1]["items_per_s"].as_f64().unwrap() > 0.0, "{}", lines[1]);
+    assert!(text.contains("ratio to floor"), "{text}");
+}
+
+#[test]
+fn start_eviction_and_connections() {
+    let ours = target("ours", "");
+    let (_, lines) = bench(&["start", "--target", &ours, "--settle", "0", "--rounds", "2"]);
+    assert_eq!(lines.len(), 2);
+    let of = |name: &str| lines[1][name].as_f64().unwrap_or_else(|| panic!("{name}: {}", lines[1]));
+    assert!(of("serving_ms") >= of("accepting_ms") && of("accepting_ms") > 0.0 && of("idle_rss_mb") > 1.0);
+
+    // 2048 keys are a full pool: more than that many are put.
+    let (_, lines) = bench_allowing_refusals(&[
+        "eviction",
+        "--target",
+        &ours,
+        "--clients",
+        "2",
+        "--value-bytes",
+        "1048576",
+        "--seconds",
+        "1",
+        "--allow-refused",
+    ]);
+    let of = |name: &str| lines[0][name].as_f64().unwrap_or_else(|| panic!("{name}: {}", lines[0]));
+    assert!(of("full_puts_per_s") > 100.0 && of("full_ratio") > 0.1, "{}", lines[0]);
+
+    let (_, lines) = bench(&[
+        "connections",
+        "--target",
+        &ours,
+        "--clients",
+        "2",
+        "-c",
+        "60",
+        "--busy",
+        "10",
+        "--rate",
+        "500",
+        "--seconds",
+        "0.5",
+        "--rounds",
+        "2",
+    ]);
+    for line in &lines {
+        let of = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line}"));
+        assert!(of("kib_per_connection") >= 0.0 && of("p99_ratio") > 0.0, "{line}");
+        assert!(of("beside_items_per_s") > 100.0 && of("alone_items_per_s") > 100.0, "{line}");
+    }
+}
+
+#[test]
+fn instructions_are_counted() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        eprintln!("skipped: valgrind is not installed");
+        return;
+    }
+    let ours = target("ours", "--client_ttl=3600");
+    let (_, lines) = bench(&["instructions", "--target", &ours, "--clients", "1,50", "--calls", "500"]);
+    assert_eq!(lines.len(), 2);
+    for line in &lines {
+        assert!(line["instructions_per_call"].as_f64().unwrap() > 100.0, "{line}");
+    }
 }

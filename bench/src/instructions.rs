@@ -1,0 +1,80 @@
+//! Instructions per PutStart. CPU time moves with the machine, this does not: what it grows with shows at once.
+
+use crate::{
+    connection::{Connection, Put, Tally},
+    fleet::{self, Ports},
+    keys::KeySpace,
+    report::Figures,
+    target::{Instance, Target},
+};
+use anyhow::{Context as _, ensure};
+use mooncake_master::types::Uuid;
+use std::{fs, ops::Range, path::Path, process::Command};
+
+/// Calls before those that count, for whatever is only done once.
+const WARMUP: u64 = 1000;
+
+/// Counts the instructions of `calls` calls with that many clients mounted, all threads, user mode. Nobody pings
+/// meanwhile.
+pub(crate) fn run(
+    target: &Target,
+    clients: usize,
+    calls: u64,
+    key_bytes: usize,
+    value_bytes: u64,
+) -> anyhow::Result<Figures> {
+    let directory = tempfile::tempdir()?;
+    let profile = directory.path().join("profile");
+    let under = format!("valgrind --quiet --tool=callgrind --callgrind-out-file={}", profile.display());
+    let instance = target.start_under(&under).context("under valgrind (is it installed?)")?;
+    let ports = Ports::discover(target.protocol, instance.address)?;
+    let mut main = ports.open()?;
+    let mut heartbeat = ports.open_heartbeat()?;
+    for index in 0..clients {
+        fleet::mount(&mut main, &mut heartbeat, &fleet::segment(index, 64 << 30))?;
+    }
+    let space = KeySpace::new(KeySpace::new_run(), 0, key_bytes);
+    put_start(&mut main, space, 0..WARMUP, value_bytes)?;
+    dump(&instance)?;
+    put_start(&mut main, space, WARMUP..WARMUP + calls, value_bytes)?;
+    dump(&instance)?;
+    let part = |number: u32| read(&directory.path().join(format!("profile.{number}")));
+    Ok(vec![
+        ("instructions_per_call", part(2)? / calls as f64),
+        ("million_instructions_before", part(1)? / 1e6),
+    ])
+}
+
+/// Has callgrind write what it has counted since the last time.
+fn dump(instance: &Instance) -> anyhow::Result<()> {
+    let pid = instance.pid.context("no pid")?;
+    let done = Command::new("vgdb").args([&format!("--pid={pid}"), "dump"]).output().context("vgdb")?;
+    ensure!(done.status.success(), "vgdb: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(())
+}
+
+fn put_start(
+    connection: &mut Connection,
+    space: KeySpace,
+    numbers: Range<u64>,
+    size: u64,
+) -> anyhow::Result<()> {
+    let put = Put { client: Uuid { first: rand::random(), second: 7 }, size, preferred: "" };
+    let (mut key, mut tally) = (Vec::new(), Tally::default());
+    let calls = numbers.end - numbers.start;
+    for number in numbers {
+        space.write(number, &mut key);
+        connection.put_start(put, &key, &mut tally)?;
+    }
+    tally.all("PutStart", calls)
+}
+
+/// The sum at the end of a profile.
+fn read(profile: &Path) -> anyhow::Result<f64> {
+    let text = fs::read_to_string(profile).with_context(|| profile.display().to_string())?;
+    let totals =
+        text.lines().rev().find_map(|line| line.strip_prefix("totals: ")).context("callgrind: no totals")?;
+    let count: f64 = totals.trim().parse().with_context(|| format!("callgrind: totals {totals:?}"))?;
+    ensure!(count > 0.0, "callgrind has counted nothing");
+    Ok(count)
+}
