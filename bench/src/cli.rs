@@ -18,6 +18,8 @@ pub(crate) enum Command {
     Measure(Measure),
     /// Serve Ping with a constant answer from plain epoll loops: the least that a call can cost on this machine.
     Floor(FloorArgs),
+    /// Compare the results of a run with the bars of the project, from its JSON lines.
+    Report(ReportArgs),
 }
 
 /// What puts load on masters.
@@ -279,4 +281,16 @@ pub(crate) struct FloorArgs {
     /// Threads; as many as cores by default.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// JSON lines of one run, with targets named ours, theirs (the C++ master) and floor.
+    pub(crate) file: PathBuf,
+    /// Write the table as Markdown to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
+    /// Draw how cost grows as SVG files in this directory.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) plots: Option<PathBuf>,
 }

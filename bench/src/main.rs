@@ -3,6 +3,7 @@
 //! With several targets the rounds alternate (A B A B), and ratios are taken round by round, so that a machine that
 //! grows slower or faster meanwhile does not favour one of them.
 
+mod bars;
 mod cli;
 mod clock;
 mod connection;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     let result = match &command {
         Command::Measure(measure) => measure::run(measure),
         Command::Floor(args) => floor::serve(args.port, args.threads),
+        Command::Report(args) => bars::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -238,3 +238,28 @@ fn instructions_are_counted() {
         assert!(line["instructions_per_call"].as_f64().unwrap() > 100.0, "{line}");
     }
 }
+
+#[test]
+fn a_report_holds_the_results_against_the_bars() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (json, markdown, plots) = (path("results.jsonl"), path("table.md"), path("plots"));
+    let run = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_mooncake-bench")).args(args).output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let ours = target("ours", "");
+    for clients in ["1", "4"] {
+        let load = ["load", "--target", &ours, "--op", "ping", "--seconds", "0.1", "--warmup", "0"];
+        let sweep = ["--sweep", "clients", "--clients", clients, "--note", "a note", "--json", &json];
+        run(&[&load[..], &sweep[..]].concat());
+    }
+    run(&["start", "--target", &ours, "--settle", "0", "--json", &json]);
+    let text = run(&["report", &json, "--markdown", &markdown, "--plots", &plots]);
+    assert!(text.contains("a note") && text.contains("start to serving"), "{text}");
+    assert!(
+        std::fs::read_to_string(markdown).expect("it was written").contains("| start to serving | ≤ 10 ms |")
+    );
+    assert!(directory.path().join("plots/clients.svg").exists());
+}
