@@ -1,6 +1,6 @@
 # Two commands matter: `make run` shows the product on a local Kubernetes, `make test` runs every test.
 
-.PHONY: help run test clean-cluster fmt lint unit fuzz generated policy e2e bench bench-compare bench-incident
+.PHONY: help run test clean-cluster fmt lint unit fuzz generated policy e2e bench bench-compare bench-incident bench-growth
 
 help: ## This list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,8 +36,11 @@ e2e: ## Only the scenarios on a real cluster.
 bench: ## Measure the master on this machine (about 15 minutes).
 	@scripts/bench.sh alone
 
-bench-compare: ## The same beside the C++ master from PyPI, in turns (about 30 minutes).
+bench-compare: ## The same beside the C++ master from PyPI, in turns, and the table of bars (about 30 minutes).
 	@scripts/bench.sh compare
 
 bench-incident: ## A client with millions of keys expires under load, beside the C++ master (about 40 minutes).
 	@scripts/bench.sh incident
+
+bench-growth: ## How cost grows with keys, clients, connections and batches, with plots (about 20 minutes).
+	@scripts/bench.sh growth
