@@ -7,9 +7,13 @@ use super::{
     server::{Plane, ServerShared},
 };
 use crate::ha::connections::Registered;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 use std::{
     io,
     net::{SocketAddr, TcpStream},
+    os::fd::OwnedFd,
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -17,7 +21,10 @@ use std::{
     thread::JoinHandle,
     time::Duration,
 };
-use tokio::sync::mpsc;
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::mpsc,
+};
 
 /// How often a data thread shows that it still runs.
 const TICK: Duration = Duration::from_millis(100);
@@ -93,13 +100,26 @@ impl Drop for DataThread {
     }
 }
 
+fn timer() -> io::Result<AsyncFd<OwnedFd>> {
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+    let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as i64 };
+    let every = Itimerspec { it_interval: tick, it_value: tick };
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &every)?;
+    // SAFETY: the descriptor is owned by what is registered, which closes it only after it has left the reactor.
+    Ok(unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?)
+}
+
 async fn run(
     mut inbox: mpsc::UnboundedReceiver<Handed>,
     index: usize,
     state: Arc<ThreadState>,
     shared: Arc<ServerShared>,
 ) {
-    tokio::spawn(tick(index, state.clone(), shared.clone()));
+    match timer() {
+        Ok(timer) => drop(tokio::spawn(tick(timer, index, state.clone(), shared.clone()))),
+        // Without a tick nobody hands it connections, and the self-probe says why.
+        Err(error) => return tracing::error!(%error, "no timer for a data thread"),
+    }
     while let Some(Handed { stream, peer, generation, count }) = inbox.recv().await {
         let (state, shared) = (state.clone(), shared.clone());
         tokio::spawn(async move {
@@ -117,11 +137,13 @@ async fn run(
     }
 }
 
-async fn tick(index: usize, state: Arc<ThreadState>, shared: Arc<ServerShared>) {
-    let mut interval = tokio::time::interval(TICK);
-    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        interval.tick().await;
+/// Ticks by a descriptor, not by the runtime's timers: as long as these are empty the thread sleeps without a time-out,
+/// which would cost the kernel a timer for every single call.
+async fn tick(timer: AsyncFd<OwnedFd>, index: usize, state: Arc<ThreadState>, shared: Arc<ServerShared>) {
+    // A descriptor whose wait fails is of no use any more; then the thread counts as stuck, which is what it is.
+    while let Ok(mut due) = timer.readable().await {
+        // Missed ticks come as one.
+        let _ = due.try_io(|timer| Ok(rustix::io::read(timer, &mut [0; 8])?));
         if shared.options.plane == Plane::Main {
             shared.service.info().faults.in_data_thread(index);
         }

@@ -251,7 +251,7 @@ pub(crate) fn main() {
             for stream in listener.incoming().map_while(Result::ok) {
                 // Kept and never looked at again, as a stuck thread would.
                 let stream = connections.register(stream);
-                let call = calls_never_end.then(|| stream.activity().call());
+                let call = calls_never_end.then(|| stream.activity().detached_call());
                 open.push((stream, call));
                 say("accepted");
             }

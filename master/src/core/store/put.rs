@@ -103,7 +103,7 @@ impl Core {
         self.refuse_offline(client)?;
         let hash = self.store.hash(key);
         let mut shard = self.store.write(hash)?;
-        Ok(self.end(&mut shard, hash, client, (key, checksum), kind, self.clock.now())?)
+        Ok(end(&mut shard, hash, client, (key, checksum), kind, self.clock.now())?)
     }
 
     /// [`Core::put_end`] for the first of several keys, in their order. Returns how many it has told `each` about; none
@@ -124,51 +124,9 @@ impl Core {
             each(if is_offline {
                 Err(ErrorCode::IllegalClient)
             } else {
-                self.end(shard, hash, client, ended[at], kind, now)
+                end(shard, hash, client, ended[at], kind, now)
             });
         })
-    }
-
-    fn end(
-        &self,
-        shard: &mut ShardWrite<'_>,
-        hash: u64,
-        client: ClientId,
-        (key, checksum): (&[u8], Option<u64>),
-        kind: ReplicaType,
-        now: Instant,
-    ) -> Result<(), ErrorCode> {
-        let meant = Medium::meant_by(kind);
-        let position = shard.written_by(client, hash, key, meant)?;
-        let object = shard.at(position).ok_or(ErrorCode::ObjectNotFound)?;
-        let Some(medium) = meant.filter(|&medium| object.is_being_written(medium)) else {
-            let is_there = match meant {
-                _ if object.is_unfinished() => true,
-                Some(Medium::Memory) => !object.replicas().is_empty(),
-                Some(Medium::Disk) => object.disk().is_some(),
-                None => false,
-            };
-            if let Some(medium) = meant {
-                shard.superseded().heard(hash, client, medium);
-            }
-            return if is_there { Ok(()) } else { Err(ErrorCode::InvalidWrite) };
-        };
-        if !shard.superseded().accept_end(hash, client, medium, now) {
-            // It may be the End of a write whose place this one has taken, and whose data are not here.
-            return Err(ErrorCode::ObjectNotFound);
-        }
-        shard.note_time(now);
-        shard.change(hash, position, |object| {
-            if medium == Medium::Memory {
-                for replica in object.replicas_mut() {
-                    replica.set_status(ReplicaStatus::Complete);
-                }
-            } else if let Some(disk) = object.disk_mut() {
-                disk.set_status(ReplicaStatus::Complete);
-            }
-            object.finish_write(checksum, now);
-        });
-        Ok(())
     }
 
     /// The writer gives up: the replicas that are not finished go, their memory is free at once, and so does the
@@ -348,4 +306,45 @@ pub(super) fn new_object<'a>(
         data_type: request.config.data_type,
         pending_pin,
     }
+}
+
+fn end(
+    shard: &mut ShardWrite<'_>,
+    hash: u64,
+    client: ClientId,
+    (key, checksum): (&[u8], Option<u64>),
+    kind: ReplicaType,
+    now: Instant,
+) -> Result<(), ErrorCode> {
+    let meant = Medium::meant_by(kind);
+    let position = shard.written_by(client, hash, key, meant)?;
+    let object = shard.at(position).ok_or(ErrorCode::ObjectNotFound)?;
+    let Some(medium) = meant.filter(|&medium| object.is_being_written(medium)) else {
+        let is_there = match meant {
+            _ if object.is_unfinished() => true,
+            Some(Medium::Memory) => !object.replicas().is_empty(),
+            Some(Medium::Disk) => object.disk().is_some(),
+            None => false,
+        };
+        if let Some(medium) = meant {
+            shard.superseded().heard(hash, client, medium);
+        }
+        return if is_there { Ok(()) } else { Err(ErrorCode::InvalidWrite) };
+    };
+    if !shard.superseded().accept_end(hash, client, medium, now) {
+        // It may be the End of a write whose place this one has taken, and whose data are not here.
+        return Err(ErrorCode::ObjectNotFound);
+    }
+    shard.note_time(now);
+    shard.change(hash, position, |object| {
+        if medium == Medium::Memory {
+            for replica in object.replicas_mut() {
+                replica.set_status(ReplicaStatus::Complete);
+            }
+        } else if let Some(disk) = object.disk_mut() {
+            disk.set_status(ReplicaStatus::Complete);
+        }
+        object.finish_write(checksum, now);
+    });
+    Ok(())
 }

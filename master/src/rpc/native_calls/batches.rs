@@ -53,7 +53,7 @@ impl Caller {
         let items = a.keys.iter().zip(a.slice_lengths.iter());
         let mut same_node = SameNode::new(&shared);
         let mut start = |key, slice_length, config: &ReplicateConfig<'_>| {
-            same_node.start(&PutStart { client: a.client, key, slice_length, config }, &call)
+            same_node.start(&PutStart { client: a.client, key, slice_length, config }, call)
         };
         match groups {
             None if !shared.prefer_alloc_in_same_node && !upsert => {
