@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-/// It gives back what a removed or expired index took, page by page as it becomes free; the C library's keeps it until
-/// somebody trims its arenas, for which everybody else has to wait.
+/// It gives back what a removed or expired index took, a little at a time and by a thread of its own; the C library's keeps
+/// it until somebody trims its arenas, for which everybody else has to wait. Set up in `.cargo/config.toml`.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let Err(error) = mooncake_master::process::run(mooncake_master::config::load_or_exit());
