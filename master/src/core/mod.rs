@@ -32,6 +32,7 @@ pub use liveness::Listener;
 pub use offboarding::{ExternalMetadata, OFFBOARDING_BUCKETS_MS, OffboardingStats};
 pub use store::{HOLD_BUCKETS_US, HoldStats, ShardHold, TOGETHER};
 
+use self::spin::try_for_moments;
 use crate::{clock::Clock, fault::Faults, lock::Mutex, permit::ServingPermit, types::CoreOptions};
 use arc_swap::ArcSwap;
 use std::{fmt, sync::Arc};
@@ -110,9 +111,9 @@ impl Core {
         self
     }
 
-    /// Whether the shard's lock could be read right now, without waiting (A2). `false` beyond the last shard.
+    /// Whether the shard's lock could be read right now, without waiting for more than what a batch holds it (A2). `false` beyond the last shard.
     pub fn try_read_shard(&self, shard: u16) -> bool {
-        shard < SHARDS && self.store.shard(shard).try_read().is_some()
+        shard < SHARDS && try_for_moments(|| self.store.shard(shard).try_read()).is_some()
     }
 
     /// The shard in which a key lies. For fault injection and tests: it differs from process to process.

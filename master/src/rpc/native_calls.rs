@@ -30,8 +30,8 @@ use std::{
     time::Duration,
 };
 
-/// The body of a batch that is done in one turn, bytes: keys of 22 bytes are 256.
-const SMALL_BATCH: u32 = 6 << 10;
+/// The body of a batch that is most likely done in one turn, bytes: 256 keys of up to 24 bytes, with their sizes.
+const SMALL_BATCH: u32 = 7 << 10;
 
 /// Whether the connection goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

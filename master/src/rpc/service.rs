@@ -193,16 +193,17 @@ impl Service {
         if !self.permit.may_answer() {
             return Step::NoPermit;
         }
-        for _ in 0..KEYS_PER_TURN {
+        for served in 0..KEYS_PER_TURN {
             let Some(item) = items.peek() else { return Step::Done };
             match each(item) {
                 Ok(value) => done.push(Ok(value)),
                 Err(OpError::Failed(code)) => done.push(Err(code)),
+                Err(OpError::Busy { .. }) if served > 0 => return Step::Yield,
                 Err(OpError::Busy { .. }) => return Step::Parked,
             }
             items.next();
         }
-        Step::Yield
+        if items.peek().is_none() { Step::Done } else { Step::Yield }
     }
 
     /// Walks all shards from `report.shards_checked` on without waiting. `Done` when every shard was read.
@@ -309,14 +310,10 @@ impl HealthReport {
 /// Lets others run before the next turn. A lock is nearly always free again within microseconds; only a long hold
 /// makes the pause one of the timer.
 pub(super) fn pause(step: Step, tries: &mut u32) -> impl Future<Output = ()> {
-    let sleep = match step {
-        Step::Parked => {
-            *tries += 1;
-            (*tries > EAGER_TRIES)
-                .then(|| LONG_PAUSE.min(PAUSE * 2u32.saturating_pow((*tries - EAGER_TRIES) / 4)))
-        }
-        _ => None,
-    };
+    // If it got on, the next shard that is busy is another one.
+    *tries = if step == Step::Parked { *tries + 1 } else { 0 };
+    let sleep = (*tries > EAGER_TRIES)
+        .then(|| LONG_PAUSE.min(PAUSE * 2u32.saturating_pow((*tries - EAGER_TRIES) / 4)));
     async move {
         match sleep {
             Some(time) => tokio::time::sleep(time).await,

@@ -22,7 +22,7 @@ fn the_entries_of_a_lost_client_are_removed_elsewhere_and_those_of_others_stay()
         http((Ipv4Addr::LOCALHOST, port).into(), method, &path).0
     };
     let master = MasterBuilder::default()
-        .arg("--client_active_ttl_sec=2")
+        .arg("--client_active_ttl_sec=5")
         .arg("--client_suspicion_ttl_sec=1")
         .arg("--client_offline_grace_sec=0")
         .arg("--enable_metadata_cleanup_on_timeout")
@@ -37,7 +37,7 @@ fn the_entries_of_a_lost_client_are_removed_elsewhere_and_those_of_others_stay()
         mount(&mut client, n);
     }
     let _lives = Beating::start(&master, 0, Way::Patient);
-    wait_liveness(&master, "offline_transitions_total", 1, 15);
+    wait_liveness(&master, "offline_transitions_total", 1, 30);
     wait_for("its entries are gone", 15, || {
         (["ram", "rpc_meta"].map(|kind| ask("GET", kind, 1)) == [404, 404]).then_some(())
     });

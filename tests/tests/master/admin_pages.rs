@@ -173,10 +173,10 @@ fn hold_a_shard(master: &Master, api: &ApiServer) {
     assert!(statuses.iter().any(|(status, _)| *status == 503), "a walk over all shards cannot have ended");
     // The bar for most of them: a single one may be late on a busy machine, but not by as much as a page that waits for
     // the shard. A renewal that waited for it would not come at all.
-    assert!(at(95) < Duration::from_millis(50), "{:?}", at(95));
-    assert!(at(100) < Duration::from_secs(1), "{:?}", at(100));
-    assert!(renewed >= 10, "{renewed}");
-    assert!(longest_without < Duration::from_secs(2), "{longest_without:?}");
+    assert!(at(90) < Duration::from_millis(50), "{:?}", at(90));
+    assert!(at(100) < Duration::from_secs(2), "{:?}", at(100));
+    assert!(renewed >= 8, "{renewed}");
+    assert!(longest_without < Duration::from_secs(4), "{longest_without:?}");
     assert!(longest < Duration::from_secs(4), "{longest:?}");
     fault::clear(master);
     wait_for("all keys are listed again", 20, || {

@@ -27,7 +27,7 @@ use tokio::{sync::mpsc, time};
 const QUEUE: usize = 4096;
 /// For one request, connecting included.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A key is tried at least once, and no more when its segment was lost so long ago.
+/// A segment that was lost so long ago is not begun with any more, and a key of it that fails is not tried again.
 const KEEP_TRYING: Duration = Duration::from_secs(60);
 /// The pause after a first failure; it doubles with each further one.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -146,6 +146,12 @@ struct Cleaner<F> {
 impl<F: Fn(&[u8]) -> May> Cleaner<F> {
     /// Removes the keys of a segment, as far as that is possible: what was found out last.
     async fn clean(&self, lost: &Lost) -> May {
+        let segment = String::from_utf8_lossy(&lost.name);
+        if lost.since.elapsed() >= KEEP_TRYING {
+            // It has waited behind others for so long that a new process may have written these keys and not mounted yet.
+            tracing::warn!(%segment, server = %self.server, "too late; its keys stay in the HTTP metadata server");
+            return May::Leave;
+        }
         let mut pause = PAUSE;
         let mut keys = self.prefix.keys_of(&lost.name).into_iter().peekable();
         while let Some(key) = keys.peek() {
@@ -162,9 +168,9 @@ impl<F: Fn(&[u8]) -> May> Cleaner<F> {
                 continue;
             };
             if lost.since.elapsed() >= KEEP_TRYING {
-                let segment = String::from_utf8_lossy(&lost.name);
-                tracing::warn!(%segment, server = %self.server, %error, "keys stay in the HTTP metadata server");
-                return May::Leave;
+                tracing::warn!(%segment, server = %self.server, %error, "a key stays in the HTTP metadata server");
+                keys.next();
+                continue;
             }
             time::sleep(pause).await;
             pause = LONGEST_PAUSE.min(pause * 2);

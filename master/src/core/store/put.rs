@@ -15,7 +15,7 @@ use crate::{
     },
 };
 use smallvec::SmallVec;
-use std::time::Duration;
+use std::{ops::ControlFlow, time::Duration};
 
 impl Core {
     /// Makes room for a new object: where its writer is to write. It is not readable before [`Core::put_end`]. Fewer
@@ -57,7 +57,11 @@ impl Core {
                 .check_start(&request)
                 .and_then(|pin| self.start(shard, hash, &request, pin, &placement, now));
             // It is never busy: the shard is held.
-            each(started.map_err(|error| error.code().unwrap_or(ErrorCode::InternalError)));
+            let started = started.map_err(|error| error.code().unwrap_or(ErrorCode::InternalError));
+            // To find out that there is no room takes a look at every segment: once under these locks is enough.
+            let found_no_room = started.as_ref().err() == Some(&ErrorCode::NoAvailableHandle);
+            each(started);
+            if found_no_room { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })
     }
 
@@ -126,6 +130,7 @@ impl Core {
             } else {
                 end(shard, hash, client, ended[at], kind, now)
             });
+            ControlFlow::Continue(())
         })
     }
 

@@ -23,6 +23,8 @@ const SMALL: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Superseded {
     owed: HashMap<(u64, ClientId, Medium), Owed>,
+    /// When all of them are over.
+    last_due: Instant,
     /// With so many the next one searches for those that are over.
     search_at: usize,
 }
@@ -58,7 +60,12 @@ struct Owed {
 
 impl Superseded {
     fn get(&mut self, of: &(u64, ClientId, Medium), now: Instant) -> Option<&mut Owed> {
-        if self.owed.is_empty() {
+        if self.owed.capacity() == 0 {
+            return None;
+        }
+        if self.last_due <= now {
+            // What an incident has left is given back.
+            *self = Superseded::default();
             return None;
         }
         if self.owed.get(of)?.due <= now {
@@ -78,6 +85,7 @@ impl Superseded {
             } else {
                 owed.due = owed.due.max(due);
             }
+            self.last_due = self.last_due.max(due);
             return;
         }
         if due <= now {
@@ -87,6 +95,7 @@ impl Superseded {
             self.owed.retain(|_, owed| owed.due > now);
             self.search_at = 2 * self.owed.len();
         }
+        self.last_due = self.last_due.max(due);
         self.owed.insert(of, Owed { ends: 1, refused: false, due });
     }
 

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::core::spin::try_for_moments;
 use smallvec::SmallVec;
-use std::panic::Location;
+use std::{ops::ControlFlow, panic::Location};
 
 /// Keys that are looked at together at most.
 pub const TOGETHER: usize = 16;
@@ -41,44 +41,54 @@ pub(super) fn prefetch_all<T>(value: &T) {
 
 impl Store {
     /// Shows `each` the objects of the first of `keys`, in their order, `None` for one that is not there, and returns how
-    /// many it has shown: at most [`TOGETHER`]; none only if the shard of the first is busy. The shards are held together
-    /// meanwhile, which is counted for the file of the caller.
+    /// many it has shown: at most [`TOGETHER`]; none only if the shard of the first is busy. A shard is let go when its key
+    /// was shown; how long the whole took is counted for the file of the caller.
     #[track_caller]
     pub(crate) fn read_together(&self, keys: &[&[u8]], mut each: impl FnMut(Option<&Object>)) -> usize {
         let hashes = self.hashes::<TOGETHER>(keys);
-        let mut hold = Hold::begin(HoldMode::Read, Location::caller());
-        let shards: SmallVec<[ShardRead<'_>; TOGETHER]> = self.locked(&hashes, Shard::try_read);
-        hold.count(shards.len());
+        let mut shards: SmallVec<[ShardRead<'_>; TOGETHER]> = SmallVec::new();
+        let Some(_hold) =
+            self.lock_all(&hashes, &mut shards, HoldMode::Read, Location::caller(), Shard::try_read)
+        else {
+            return 0;
+        };
         for (shard, hash) in shards.iter().zip(&hashes) {
             shard.prefetch(*hash);
         }
-        for ((shard, hash), key) in shards.iter().zip(&hashes).zip(keys) {
+        let shown = shards.len();
+        for ((shard, hash), key) in shards.into_iter().zip(&hashes).zip(keys) {
             each(shard.find(*hash, key));
         }
-        shards.len()
+        shown
     }
 
-    /// Gives `each` the shards of the first of `keys` for writing, with the hash of the key and its place among them, and
-    /// returns how many were served: at most [`WRITTEN_TOGETHER`]; none only if the shard of the first is busy. Two keys
-    /// of one shard are never served together.
+    /// Gives `each` the shards of the first of `keys` for writing, with the hash of the key and its place among them, until
+    /// it breaks; returns how many were served: at most [`WRITTEN_TOGETHER`]; none only if the shard of the first is busy.
+    /// Two keys of one shard are never served together. A shard is let go when its key was served.
     #[track_caller]
     pub(crate) fn write_together(
         &self,
         keys: &[&[u8]],
-        mut each: impl FnMut(usize, u64, &mut ShardWrite<'_>),
+        mut each: impl FnMut(usize, u64, &mut ShardWrite<'_>) -> ControlFlow<()>,
     ) -> usize {
         let hashes = self.hashes::<WRITTEN_TOGETHER>(keys);
-        let mut hold = Hold::begin(HoldMode::Write, Location::caller());
-        let mut shards: SmallVec<[ShardWrite<'_>; WRITTEN_TOGETHER]> =
-            self.locked(&hashes, |shard| shard.try_write(self));
-        hold.count(shards.len());
+        let mut shards: SmallVec<[ShardWrite<'_>; WRITTEN_TOGETHER]> = SmallVec::new();
+        let place = Location::caller();
+        let Some(_hold) =
+            self.lock_all(&hashes, &mut shards, HoldMode::Write, place, |shard| shard.try_write(self))
+        else {
+            return 0;
+        };
         for (shard, hash) in shards.iter().zip(&hashes) {
             shard.prefetch(*hash);
         }
-        for (at, (shard, hash)) in shards.iter_mut().zip(&hashes).enumerate() {
-            each(at, *hash, shard);
+        let locked = shards.len();
+        for (at, (mut shard, hash)) in shards.into_iter().zip(&hashes).enumerate() {
+            if each(at, *hash, &mut shard).is_break() {
+                return at + 1;
+            }
         }
-        shards.len()
+        locked
     }
 
     /// The hashes of the first `N` of `keys`; what their shards begin with is fetched.
@@ -93,21 +103,25 @@ impl Store {
         hashes
     }
 
-    /// The shards of these hashes, locked one after the other. One that is busy ends the group: the caller comes back for
-    /// it, and waits a moment for it only when it is the first. Nobody waits with a lock in hand, so nobody for ever.
-    fn locked<'a, G, A: smallvec::Array<Item = G>>(
+    /// Locks the shards of these hashes, one after the other, and begins to count their hold; nothing if the first is
+    /// busy, for which alone it waits a moment. Another one that is busy ends the group: the caller comes back for it.
+    /// Nobody waits with a lock in hand, so nobody for ever.
+    fn lock_all<'a, A: smallvec::Array>(
         &'a self,
         hashes: &[u64],
-        lock: impl Fn(&'a Shard) -> Option<G>,
-    ) -> SmallVec<A> {
-        let mut shards = SmallVec::new();
-        for hash in hashes {
-            let shard = self.shard(Store::shard_of(*hash));
-            let locked = if shards.is_empty() { try_for_moments(|| lock(shard)) } else { lock(shard) };
-            let Some(locked) = locked else { break };
-            shards.push(locked);
-        }
-        shards
+        shards: &mut SmallVec<A>,
+        mode: HoldMode,
+        place: &'static Location<'static>,
+        lock: impl Fn(&'a Shard) -> Option<A::Item>,
+    ) -> Option<Hold> {
+        let (first, others) = hashes.split_first()?;
+        let shard = |hash: &u64| self.shard(Store::shard_of(*hash));
+        let first = try_for_moments(|| lock(shard(first)))?;
+        let mut hold = Hold::begin(mode, place);
+        shards.push(first);
+        shards.extend(others.iter().map_while(|hash| lock(shard(hash))));
+        hold.count(shards.len());
+        Some(hold)
     }
 }
 

@@ -13,6 +13,7 @@ mod offboarding;
 mod shards;
 mod strategies;
 mod threads;
+mod together;
 mod upsert;
 
 use super::{Core, SHARDS, store::Queue};

@@ -18,6 +18,30 @@ pub(super) fn patiently<T>(mut attempt: impl FnMut() -> Attempt<T>) -> Result<T,
     }
 }
 
+/// The same for a few keys together, each as far as nothing is held.
+fn batch(core: &Core, writer: ClientId, n: u32) {
+    let keys: Vec<[u8; 4]> = (n..n + 12).map(|n| (n % 700).to_le_bytes()).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+    let config = ReplicateConfig::default();
+    let starts: Vec<(&[u8], u64)> = keys.iter().map(|key| (*key, 64)).collect();
+    let mut started = Vec::new();
+    let served = core.put_starts(&starts, (writer, &config), |result| started.push(result.is_ok()));
+    assert_eq!(served, started.len());
+    let ended: Vec<(&[u8], Option<u64>)> =
+        keys.iter().zip(started).filter(|(_, started)| *started).map(|(key, _)| (*key, None)).collect();
+    let mut at = 0;
+    while at < ended.len() {
+        at += core.put_ends(writer, &ended[at..], ReplicaType::All, |result| match result {
+            Ok(()) | Err(ErrorCode::ObjectNotFound) => {}
+            Err(code) => panic!("{code}"),
+        });
+    }
+    core.exist_keys(&keys, |_| ());
+    core.get_replica_lists(&keys, |list| {
+        assert!(list.is_err() || list.is_ok_and(|list| !list.replicas.is_empty()));
+    });
+}
+
 #[test]
 fn writers_readers_walks_mounts_and_clean_up_at_once() {
     let clock = Arc::new(BootClock);
@@ -47,6 +71,9 @@ fn writers_readers_walks_mounts_and_clean_up_at_once() {
                                 Ok(()) | Err(ErrorCode::ObjectNotFound) => {}
                                 Err(code) => panic!("{code}"),
                             }
+                        }
+                        if n % 4 == 0 {
+                            batch(core, writer, n);
                         }
                         if patiently(|| core.get_replica_list(&key)).is_ok() {
                             reads.fetch_add(1, Ordering::Relaxed);

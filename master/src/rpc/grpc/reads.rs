@@ -65,17 +65,18 @@ impl Calls {
             if !self.service.permit().may_answer() {
                 return Step::NoPermit;
             }
-            for _ in 0..KEYS_PER_TURN / TOGETHER {
+            let before = results.len();
+            while results.len() < before + KEYS_PER_TURN {
                 let next: SmallVec<[&[u8]; TOGETHER]> =
                     keys[results.len()..].iter().take(TOGETHER).map(String::as_bytes).collect();
                 if next.is_empty() {
                     return Step::Done;
                 }
                 if some(&next, &mut results, &mut tally) == 0 {
-                    return Step::Parked;
+                    return if results.len() > before { Step::Yield } else { Step::Parked };
                 }
             }
-            Step::Yield
+            if results.len() == keys.len() { Step::Done } else { Step::Yield }
         });
         read.await.map_err(|_| no_permit())?;
         self.count(method, &tally, started);

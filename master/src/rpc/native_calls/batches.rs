@@ -125,17 +125,11 @@ impl Caller {
                 if !self.service.permit().may_answer() {
                     return Step::NoPermit;
                 }
-                for _ in 0..KEYS_PER_TURN / TOGETHER {
-                    let keys = next.items();
-                    if keys.is_empty() {
-                        return Step::Done;
-                    }
-                    match some(keys, &mut elements, tally) {
-                        0 => return Step::Parked,
-                        seen => next.advance(seen),
-                    }
-                }
-                Step::Yield
+                next.turn(|keys| {
+                    // Not under the hold.
+                    elements.reserve(keys.len());
+                    some(keys, &mut elements, tally)
+                })
             });
             if done.await.is_err() {
                 return Served::Close;
@@ -172,17 +166,7 @@ impl Caller {
             if !self.service.permit().may_answer() {
                 return Step::NoPermit;
             }
-            for _ in 0..KEYS_PER_TURN / TOGETHER {
-                let items = next.items();
-                if items.is_empty() {
-                    return Step::Done;
-                }
-                match some(items, &mut results) {
-                    0 => return Step::Parked,
-                    served => next.advance(served),
-                }
-            }
-            Step::Yield
+            next.turn(|items| some(items, &mut results))
         });
         if done.await.is_err() {
             return Served::Close;
@@ -231,7 +215,23 @@ impl<I: Iterator> Window<I> {
         &self.items
     }
 
-    fn advance(&mut self, served: usize) {
-        self.items.drain(..served);
+    /// Serves the items of one turn. `some` serves the first of those that it is given and returns how many these were:
+    /// none if it has to wait.
+    fn turn(&mut self, mut some: impl FnMut(&[I::Item]) -> usize) -> Step {
+        let mut served = 0;
+        while !self.items().is_empty() {
+            if served >= KEYS_PER_TURN {
+                return Step::Yield;
+            }
+            match some(&self.items) {
+                0 if served > 0 => return Step::Yield,
+                0 => return Step::Parked,
+                now => {
+                    self.items.drain(..now);
+                    served += now;
+                }
+            }
+        }
+        Step::Done
     }
 }

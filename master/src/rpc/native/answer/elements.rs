@@ -4,10 +4,15 @@ use super::{Payload, RESPONSE_HEADER, ResponseHeader, Writer, width_for, write_h
 use crate::rpc::native::{generation::Rpc, types::Type};
 use bytes::{BufMut, BytesMut};
 
+/// What an element is taken to need before there is one, bytes.
+const EXPECTED: usize = 128;
+
 /// A vector under way to the output. Sizes have one width in a whole message, that of its largest container, and it is
 /// known only at the end: if it was too small the message is written once more.
 pub struct Elements<'b> {
     start: usize,
+    total: usize,
+    /// Still to come.
     count: usize,
     seq: u32,
     element: Type,
@@ -28,7 +33,14 @@ impl<'b> Elements<'b> {
         write_head(out, rpc.result_signature(), width, false);
         let mut writer = Writer { out, width, widest: 0, shape: rpc.shape() };
         writer.size(count);
-        Elements { start, count, seq, element, writer }
+        Elements { start, total: count, count, seq, element, writer }
+    }
+
+    /// Makes room for so many further elements, should they be about as large as those before.
+    pub fn reserve(&mut self, more: usize) {
+        let done = self.total - self.count;
+        let each = (self.writer.out.len() - self.start).checked_div(done).unwrap_or(EXPECTED).max(1);
+        self.writer.out.reserve(2 * more * each);
     }
 
     /// Appends an element.
