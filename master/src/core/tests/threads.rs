@@ -22,7 +22,8 @@ pub(super) fn patiently<T>(mut attempt: impl FnMut() -> Attempt<T>) -> Result<T,
 fn batch(core: &Core, writer: ClientId, n: u32) {
     let keys: Vec<[u8; 4]> = (n..n + 12).map(|n| (n % 700).to_le_bytes()).collect();
     let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
-    let config = ReplicateConfig::default();
+    // Two, so that an object outlives the segment that comes and goes: it stays its writer's until its End.
+    let config = ReplicateConfig { replica_num: 2, ..ReplicateConfig::default() };
     let starts: Vec<(&[u8], u64)> = keys.iter().map(|key| (*key, 64)).collect();
     let mut started = Vec::new();
     let served = core.put_starts(&starts, (writer, &config), |result| started.push(result.is_ok()));
