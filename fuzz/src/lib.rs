@@ -12,7 +12,7 @@ pub mod config;
 pub mod error;
 #[path = "../../master/src/lock.rs"]
 pub mod lock;
-#[path = "../../master/src/types.rs"]
+#[path = "../../master/src/types/mod.rs"]
 pub mod types;
 
 /// The figures that the wire's generations keep; nobody scrapes them here.

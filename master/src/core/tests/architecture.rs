@@ -26,7 +26,7 @@ const ALLOWED: [(&str, &str); 18] = [
     ("core/listing.rs", "shows clients by state"),
     ("core/store/replica.rs", "shows the state of a replica's owner in diagnostics (B13)"),
     ("core/tests/", "tests"),
-    ("types.rs", "defines the states"),
+    ("types/mod.rs", "defines the states"),
     ("admin/clients.rs", "shows clients by state"),
     ("admin/store/json.rs", "shows the state of a segment's owner in diagnostics (B13)"),
     ("admin/metrics/wire.rs", "counts the clients of each wire generation, in a table of its own"),
