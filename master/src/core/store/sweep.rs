@@ -1,6 +1,6 @@
 //! Background work on the shards. It may wait for a shard's lock, and holds it for at most 64 keys (A10).
 
-use super::{KEYS_PER_HOLD, Store};
+use super::{KEYS_PER_HOLD, Store, TOGETHER};
 use crate::core::{
     Core, SHARDS,
     segments::{RangeIndex, Segment},
@@ -15,7 +15,10 @@ impl Core {
     /// replica is there, or it is gone and so is the range.
     pub(crate) fn remove_held(&self, segment: &Segment, held: &[(RangeIndex, u64)]) -> usize {
         let mut removed = 0;
-        for &(range, hash) in held {
+        for (at, &(range, hash)) in held.iter().enumerate() {
+            if at % TOGETHER == 0 {
+                self.store.fetch(held[at..].iter().take(TOGETHER).map(|&(_, hash)| hash));
+            }
             let mut shard = self.store.write_blocking(Store::shard_of(hash));
             // The lock may have taken long, and without the permit nothing moves.
             if !self.permit.held() {

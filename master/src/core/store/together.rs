@@ -91,6 +91,19 @@ impl Store {
         locked
     }
 
+    /// Fetches what lies behind up to [`TOGETHER`] hashes, for background work that will take their shards one by one.
+    pub(crate) fn fetch(&self, hashes: impl Iterator<Item = u64> + Clone) {
+        for hash in hashes.clone() {
+            prefetch_all(self.shard(Store::shard_of(hash)));
+        }
+        let shards: SmallVec<[(u64, ShardRead<'_>); TOGETHER]> = hashes
+            .filter_map(|hash| self.shard(Store::shard_of(hash)).try_read().map(|shard| (hash, shard)))
+            .collect();
+        for (hash, shard) in &shards {
+            shard.prefetch(*hash);
+        }
+    }
+
     /// The hashes of the first `N` of `keys`; what their shards begin with is fetched.
     fn hashes<const N: usize>(&self, keys: &[&[u8]]) -> SmallVec<[u64; N]>
     where
