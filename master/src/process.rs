@@ -61,6 +61,11 @@ pub fn run(loaded: Loaded) -> anyhow::Result<Infallible> {
         Err(error) => return Err(error.into()),
     };
     tracing::info!(address = %serving.rpc_address(), epoch = promotion.epoch, "serving");
+    if lease.shutdown.blocking_recv().is_some() {
+        // The ports first; its background finishes what is being offboarded.
+        drop(serving);
+        lease.control.closed();
+    }
     park()
 }
 

@@ -184,6 +184,7 @@ pub(crate) enum Told {
     Promoted,
     FirstProbeOk,
     Failed,
+    Closed,
 }
 
 /// Tells the lease thread what became of a promotion. Never waits.
@@ -216,6 +217,11 @@ impl Control {
     pub fn failed(&self) {
         self.tell(Told::Failed);
     }
+
+    /// What served is closed, as [`Ha::shutdown`] asked for: the process may end.
+    pub fn closed(&self) {
+        self.tell(Told::Closed);
+    }
 }
 
 /// The running lease thread. It outlives this handle; it ends with the process.
@@ -225,6 +231,9 @@ pub struct Ha {
     pub incarnation: String,
     /// What is to be carried out.
     pub promotions: mpsc::UnboundedReceiver<Promotion>,
+    /// Told once when a process without a Lease is to end: to close its ports and finish what is being offboarded
+    /// first. With a Lease there is no time for that: it is given up at once, and without the permit nothing moves.
+    pub shutdown: mpsc::UnboundedReceiver<()>,
     /// For the answers.
     pub control: Control,
 }
@@ -242,6 +251,8 @@ pub fn start(options: HaOptions, parts: Parts) -> Result<Ha, HaError> {
     }
     let (promotion_sender, promotions) = mpsc::unbounded_channel();
     let (control_sender, told) = mpsc::unbounded_channel();
-    thread::start(options, parts, &incarnation, promotion_sender, told)?;
-    Ok(Ha { incarnation, promotions, control: Control(control_sender) })
+    let (shutdown_sender, shutdown) = mpsc::unbounded_channel();
+    let asked = thread::Asked { promotions: promotion_sender, shutdown: shutdown_sender };
+    thread::start(options, parts, &incarnation, asked, told)?;
+    Ok(Ha { incarnation, promotions, shutdown, control: Control(control_sender) })
 }

@@ -25,12 +25,20 @@ enum Ending {
     ExecReluctant,
 }
 
+/// What the rest of the process is asked for.
+pub(super) struct Asked {
+    pub(super) promotions: mpsc::UnboundedSender<Promotion>,
+    pub(super) shutdown: mpsc::UnboundedSender<()>,
+}
+
 /// What the parts of the lease thread share. All on one thread.
 struct State {
     parts: Parts,
     options: HaOptions,
     commands: mpsc::UnboundedSender<Command>,
-    promotions: mpsc::UnboundedSender<Promotion>,
+    asked: Asked,
+    /// Until when the rest of the process may close what serves, once it was asked to.
+    closing: Cell<Option<Instant>>,
     tenure: RefCell<Option<Tenure>>,
     /// The permit that the lease gives; the serving permit follows it once nothing holds serving back.
     lease: Cell<Option<(u64, Instant)>>,
@@ -50,6 +58,9 @@ impl Drop for AbortOnUnwind {
     }
 }
 
+/// How long a process without a Lease may take to close its ports and to finish what is being offboarded (10 s).
+const CLOSING: Duration = Duration::from_millis(10_500);
+
 /// Longest sleep, so that a clock that runs differently from the runtime's timer is never far off.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
@@ -57,7 +68,7 @@ pub(super) fn start(
     options: HaOptions,
     parts: Parts,
     incarnation: &str,
-    promotions: mpsc::UnboundedSender<Promotion>,
+    asked: Asked,
     told: mpsc::UnboundedReceiver<Told>,
 ) -> Result<(), HaError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -70,7 +81,8 @@ pub(super) fn start(
         parts,
         options,
         commands,
-        promotions,
+        asked,
+        closing: Cell::new(None),
         tenure: RefCell::new(None),
         lease: Cell::new(None),
         ending: Cell::new(None),
@@ -213,7 +225,7 @@ impl State {
         self.parts.permit.extend(epoch, until);
         if let Some(promotion) = tenure.take_promotion(now) {
             // Who carries promotions out ends only with the process.
-            let _ = self.promotions.send(promotion);
+            let _ = self.asked.promotions.send(promotion);
         }
         let state = if tenure.promoted() { HaState::Serving } else { HaState::LeaderWarmup };
         self.parts.role.set_state(state);
@@ -239,6 +251,26 @@ impl State {
         self.ending.set(Some((ending, self.now().saturating_add(bound))));
         // Its receiver is gone only when the election is over, which ends the process by itself.
         let _ = self.commands.send(Command::Resign { successor: None });
+    }
+
+    /// A signal asks for the end. A process that serves without a Lease closes first, unless it is asked again.
+    fn told_to_end(&self, signal: i32) {
+        let serves = self.tenure.borrow().as_ref().is_some_and(Tenure::promoted);
+        let is_alone = matches!(self.options.backend, Backend::Solo);
+        if is_alone && serves && self.closing.get().is_none() && self.ending.get().is_none() {
+            self.closing.set(Some(self.now().saturating_add(CLOSING)));
+            // Its receiver is gone only with the process.
+            let _ = self.asked.shutdown.send(());
+            log(move || {
+                tracing::info!(
+                    signal,
+                    "ending: the ports close, what is being offboarded is finished, 10 s at most"
+                );
+            });
+            return;
+        }
+        self.end(Ending::Exit, self.options.deadlines.shutdown);
+        log(move || tracing::info!(signal, "ending: connections closed, releasing the lease"));
     }
 
     /// Ends the process the way it was decided.
@@ -279,6 +311,8 @@ impl State {
                 if at <= now {
                     self.finish();
                 }
+            } else if self.closing.get().is_some_and(|at| at <= now) {
+                self.end(Ending::Exit, self.options.deadlines.shutdown);
             } else {
                 self.serve();
                 self.check(now);
@@ -291,12 +325,10 @@ impl State {
             });
             tokio::select! {
                 biased;
-                signal = signals.next() => {
-                    self.end(Ending::Exit, self.options.deadlines.shutdown);
-                    log(move || tracing::info!(signal, "ending: connections closed, releasing the lease"));
-                }
+                signal = signals.next() => self.told_to_end(signal),
                 what = told.recv(), if talking => match what {
                     Some(Told::Failed) => self.end(Ending::ExecReluctant, 2 * LONGEST_SLEEP),
+                    Some(Told::Closed) => self.end(Ending::Exit, self.options.deadlines.shutdown),
                     Some(what) => self.take_word(what),
                     None => talking = false,
                 },
@@ -310,7 +342,7 @@ impl State {
     fn next(&self, now: Instant) -> Option<Instant> {
         let tenure = self.tenure.borrow().as_ref().and_then(|tenure| tenure.next(now));
         let handover = self.handover.borrow().as_ref().and_then(|handover| handover.next(now));
-        [tenure, handover].into_iter().flatten().min()
+        [tenure, handover, self.closing.get()].into_iter().flatten().min()
     }
 
     fn take_word(&self, what: Told) {
@@ -320,7 +352,7 @@ impl State {
             Told::Progress => tenure.progress(now),
             Told::Promoted => tenure.set_promoted(),
             Told::FirstProbeOk => tenure.set_probed(),
-            Told::Failed => {}
+            Told::Failed | Told::Closed => {}
         }
     }
 

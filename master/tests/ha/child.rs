@@ -213,8 +213,17 @@ pub(crate) fn main() {
         role: Arc::new(RoleInfo::default()),
     };
     let options = options(&words);
-    let mut ha = ha::start(options, parts.clone()).unwrap();
-    say(&format!("start {} {}", ha.incarnation, std::process::id()));
+    let ha::Ha { incarnation, mut promotions, mut shutdown, control } =
+        ha::start(options, parts.clone()).unwrap();
+    say(&format!("start {incarnation} {}", std::process::id()));
+    let closing = control.clone();
+    std::thread::spawn(move || {
+        // There is nothing to close.
+        if shutdown.blocking_recv().is_some() {
+            say("closed");
+            closing.closed();
+        }
+    });
     let (role, permit) = (parts.role.clone(), parts.permit.clone());
     std::thread::spawn(move || {
         let (mut last, mut last_hold) = ("", "none");
@@ -236,12 +245,12 @@ pub(crate) fn main() {
             std::thread::sleep(Duration::from_millis(2));
         }
     });
-    while let Some(promotion) = ha.promotions.blocking_recv() {
+    while let Some(promotion) = promotions.blocking_recv() {
         if words[5] == "true" {
             continue;
         }
         if words[6] == "true" {
-            ha.control.failed();
+            control.failed();
             continue;
         }
         let listener = TcpListener::bind(format!("127.0.0.1:{}", words[3])).unwrap();
@@ -258,8 +267,8 @@ pub(crate) fn main() {
         });
         assert!(parts.permit.held());
         assert_eq!(parts.permit.epoch(), promotion.epoch);
-        ha.control.promoted();
-        ha.control.first_probe_ok();
+        control.promoted();
+        control.first_probe_ok();
         say(&format!("promoted {}", promotion.epoch));
     }
 }

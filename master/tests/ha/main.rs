@@ -293,6 +293,7 @@ async fn standalone_leads_at_once_and_ends_on_sigterm() {
     let mut a = Child::start(&setup);
     when("it is promoted", || a.said("promoted 0")).await;
     assert!(a.terminate().await < Duration::from_millis(300));
+    assert!(a.said("closed"), "it was asked to close first");
     assert_eq!(server.requests(), []);
 }
 

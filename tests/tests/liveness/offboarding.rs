@@ -14,8 +14,10 @@ use mooncake_tests::{
     native::{segment_value, uuid},
     wait_for,
 };
+use rustix::process::Signal;
 use serde_json::Value as Json;
 use std::time::Duration;
+use tokio::time::Instant;
 
 const MIB: u64 = 1 << 20;
 
@@ -125,6 +127,25 @@ fn a_job_is_seen_at_work_and_the_same_client_may_return_meanwhile() {
     );
     assert_ne!(back["incarnation"], old, "another incarnation");
     assert_eq!(again["clients"].as_array().map(Vec::len), Some(3), "{again}");
+}
+
+/// What is being offboarded is finished first when the process is told to end, but no longer than ten seconds.
+#[test]
+fn a_shutdown_drains_what_is_being_offboarded_for_ten_seconds_at_most() {
+    for (fault, at_least, at_most) in [
+        // 500 keys are eight steps.
+        ("slow_step?step=clean_segment&ms=600&for_ms=60000", 1.0, 9.5),
+        ("fail_step?step=clean_segment&times=1000000", 9.0, 14.0),
+    ] {
+        let (mut master, client, beating) = with_a_dead_client(&[], &[fault]);
+        drop((client, beating));
+        let began = Instant::now();
+        master.signal(Signal::TERM);
+        assert_eq!(master.wait_exit(20), Some(0));
+        let took = began.elapsed().as_secs_f64();
+        println!("{fault}: ended after {took:.1} s");
+        assert!((at_least..at_most).contains(&took), "{fault}: {took} s");
+    }
 }
 
 #[test]
