@@ -363,10 +363,11 @@ fn a_claiming_master_that_hangs_before_it_serves_is_replaced() {
         let began = Instant::now();
         let a = a.respawn();
         // What does not even bind has 10 s, what binds and does not answer has 25 s.
-        a.wait_ready(200, 35);
+        // The bar is 30 s for both; what is beyond is for a machine that has other things to do.
+        let bound = if step == "bind" { 30 } else { 35 };
+        a.wait_ready(200, bound);
         println!("{step}: claim to the other one being ready: {:?}", began.elapsed());
-        // The bar is 30 s; what is beyond is for a machine that has other things to do.
-        assert!(began.elapsed() < Duration::from_secs(35), "{step}: {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(bound), "{step}: {:?}", began.elapsed());
         assert_eq!(cluster.epoch(), 3);
     }
 }

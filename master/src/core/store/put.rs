@@ -121,10 +121,10 @@ impl Core {
     ) -> usize {
         let first: SmallVec<[&[u8]; WRITTEN_TOGETHER]> =
             ended.iter().take(WRITTEN_TOGETHER).map(|ended| ended.0).collect();
+        let is_offline = self.refuse_offline(client).is_err();
         let mut now = None;
         self.store.write_together(&first, |at, hash, shard| {
             let now = *now.get_or_insert_with(|| self.clock.now());
-            let is_offline = self.refuse_offline(client).is_err();
             each(if is_offline {
                 Err(ErrorCode::IllegalClient)
             } else {

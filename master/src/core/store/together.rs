@@ -13,8 +13,8 @@ use std::{ops::ControlFlow, panic::Location};
 /// Keys that are looked at together at most.
 pub const TOGETHER: usize = 16;
 
-/// Keys that are written together at most: a shard is held for writing while all of them are served, and whoever wants it
-/// meanwhile waits.
+/// Keys that are written together at most: the last one's shard is held for writing while all before it are served, and
+/// whoever wants it meanwhile waits.
 pub(crate) const WRITTEN_TOGETHER: usize = 8;
 
 /// Asks for the cache line at that address, without waiting for it. Any address will do.
