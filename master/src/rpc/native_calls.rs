@@ -202,9 +202,6 @@ impl Caller {
             Request::GetReplicaList(a) => {
                 let Reply { out, seq, rpc, tally } = reply;
                 let written = service.drive(|| {
-                    if !service.permit().may_answer() {
-                        return Step::NoPermit;
-                    }
                     let seen = core.see_replica_list(a.key, |list| {
                         tally.get(&list);
                         answer::write(out, seq, rpc, &list);

@@ -184,15 +184,11 @@ impl Service {
     }
 
     /// Goes on with a batch, for one turn.
-    pub fn batch_turn<I: Iterator, T>(
-        &self,
+    fn batch_turn<I: Iterator, T>(
         done: &mut Vec<Result<T, ErrorCode>>,
         items: &mut Peekable<I>,
         mut each: impl FnMut(&I::Item) -> Attempt<T>,
     ) -> Step {
-        if !self.permit.may_answer() {
-            return Step::NoPermit;
-        }
         for served in 0..KEYS_PER_TURN {
             let Some(item) = items.peek() else { return Step::Done };
             match each(item) {
@@ -233,11 +229,12 @@ impl Service {
         report
     }
 
-    /// Repeats turns of a call until it is done, pausing as each turn asks.
+    /// Repeats turns of a call until it is done, pausing as each turn asks. None begins without the permit.
     pub async fn drive(&self, mut turn: impl FnMut() -> Step) -> Result<(), Refusal> {
         let mut tries = 0;
         loop {
-            match turn() {
+            let step = if self.permit.may_answer() { turn() } else { Step::NoPermit };
+            match step {
                 Step::Done => return Ok(()),
                 Step::NoPermit => return Err(self.no_permit().await),
                 step => pause(step, &mut tries).await,
@@ -271,7 +268,7 @@ impl Service {
     ) -> Result<Vec<Result<T, ErrorCode>>, Refusal> {
         let mut done = Vec::with_capacity(items.size_hint().0);
         let mut items = items.peekable();
-        self.drive(|| self.batch_turn(&mut done, &mut items, &mut each)).await?;
+        self.drive(|| Service::batch_turn(&mut done, &mut items, &mut each)).await?;
         Ok(done)
     }
 

@@ -62,9 +62,6 @@ impl Calls {
         let mut tally = Tally { items: is_batch.then_some((keys.len() as u64, 0)), ..Tally::default() };
         let mut results = Vec::with_capacity(keys.len());
         let read = self.service.drive(|| {
-            if !self.service.permit().may_answer() {
-                return Step::NoPermit;
-            }
             let before = results.len();
             while results.len() < before + KEYS_PER_TURN {
                 let next: SmallVec<[&[u8]; TOGETHER]> =

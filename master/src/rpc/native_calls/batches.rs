@@ -122,9 +122,6 @@ impl Caller {
             *tally = Tally { items: Some((count as u64, 0)), ..Tally::default() };
             let mut next = Window::new(keys.iter());
             let done = self.service.drive(|| {
-                if !self.service.permit().may_answer() {
-                    return Step::NoPermit;
-                }
                 next.turn(|keys| {
                     // Not under the hold.
                     elements.reserve(keys.len());
@@ -162,12 +159,7 @@ impl Caller {
         let _large = self.large(count);
         let mut results = Vec::with_capacity(count);
         let mut next = Window::new(items);
-        let done = self.service.drive(|| {
-            if !self.service.permit().may_answer() {
-                return Step::NoPermit;
-            }
-            next.turn(|items| some(items, &mut results))
-        });
+        let done = self.service.drive(|| next.turn(|items| some(items, &mut results)));
         if done.await.is_err() {
             return Served::Close;
         }
