@@ -9,7 +9,7 @@ SCRIPTS=$ROOT/scripts
 unset KUBECONFIG MASTER_IMAGE OPERATOR_IMAGE
 
 only=${1:-all}
-case $only in all | e2e) ;; *) echo "usage: $0 [e2e]" >&2; exit 2 ;; esac
+case "$# $only" in "0 all" | "1 e2e") ;; *) echo "usage: $0 [e2e]" >&2; exit 2 ;; esac
 
 unit() {
   local runner

@@ -57,6 +57,9 @@ pub struct Track {
     failures: u32,
     what: String,
     failed_since: Option<Instant>,
+    /// The newest recovery that nobody was told of.
+    recovered: Option<Seen>,
+    /// It is due.
     seen: Option<Seen>,
     told: Option<Instant>,
 }
@@ -70,6 +73,7 @@ impl Track {
             failures: 0,
             what: String::new(),
             failed_since: None,
+            recovered: None,
             seen: None,
             told: None,
         }
@@ -89,15 +93,19 @@ impl Track {
     pub fn called(&mut self, result: Result<(), String>, now: Instant) -> bool {
         match result {
             Ok(()) => {
-                let news = !self.answered || self.failures > 0;
-                let due = self.told.is_none_or(|told| now.saturating_duration_since(told) >= TELL_EVERY);
-                if self.failures > 0 && due {
+                let changed = !self.answered || self.failures > 0;
+                if self.failures > 0 {
                     let (pod, failures, what) = (self.target.pod.clone(), self.failures, self.what.clone());
-                    self.seen = Some(Seen { pod, failures, what });
-                    self.told = Some(now);
+                    self.recovered = Some(Seen { pod, failures, what });
                 }
                 (self.answered, self.failures, self.failed_since) = (true, 0, None);
-                news
+                let due = self.told.is_none_or(|told| now.saturating_duration_since(told) >= TELL_EVERY);
+                let to_tell = if due { self.recovered.take() } else { None };
+                if to_tell.is_some() {
+                    (self.seen, self.told) = (to_tell, Some(now));
+                    return true;
+                }
+                changed
             }
             Err(what) => {
                 self.failures = self.failures.saturating_add(1);
@@ -258,12 +266,14 @@ mod tests {
         track.called(Ok(()), at(2));
         let seen = Seen { pod: "m-0".to_owned(), failures: 1, what: "x".to_owned() };
         assert_eq!((track.take_seen(), track.take_seen()), (Some(seen), None));
-        for second in 3..60 {
-            track.called(if second % 2 == 0 { Ok(()) } else { Err("x".to_owned()) }, at(second));
+        for second in 3..=60 {
+            track.called(if second % 2 == 0 { Ok(()) } else { Err("y".to_owned()) }, at(second));
         }
         assert_eq!(track.take_seen(), None, "one in a minute");
-        track.called(Ok(()), at(62));
-        assert!(track.take_seen().is_some());
+        assert!(track.called(Ok(()), at(62)), "what was kept back is due, and a pass tells it");
+        assert_eq!(track.take_seen().map(|seen| seen.what), Some("y".to_owned()));
+        assert!(!track.called(Ok(()), at(124)), "nothing new");
+        assert_eq!(track.take_seen(), None);
     }
 
     #[tokio::test]

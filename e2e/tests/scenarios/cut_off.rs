@@ -25,22 +25,25 @@ pub(crate) async fn operator(cluster: &Cluster) -> anyhow::Result<()> {
     /// Longer than it takes until a call has failed. The next one begins 2 s later and looks for the shard for 2 s, so that
     /// one that is freed as soon as the failure is seen fails that one call and no other.
     const HELD: Duration = Duration::from_secs(30);
-    /// Recoveries are told of once in a minute.
-    const TOLD_AGAIN: Duration = Duration::from_secs(60);
+    /// A period and a call's deadline: the master may have been called before it served.
+    const A_CALL: Duration = Duration::from_secs(2 + 3);
+    /// Recoveries are told of once in a minute, the newest one then.
+    const TOLD: Duration = Duration::from_secs(60 + 10);
     let mut spec = faulty();
     spec["failover"] = json!({"blockedAfter": "5s"});
     let body = async |scenario: &Scenario<'_>| {
         let instance = &scenario.instance;
-        let recovered = async |from: &str| {
+        let recovered = async || {
             let events = instance.events().await.ok()?;
-            events.into_iter().find(|event| event.starts_with("HealthCheckRecovered") && event.contains(from))
+            events.into_iter().find(|e| e.starts_with("HealthCheckRecovered") && e.contains("shard 7"))
         };
-        if recovered("").await.is_some() {
-            // The master was called before it served.
-            tokio::time::sleep(TOLD_AGAIN).await;
-        }
         let before = (instance.holder().await?, instance.restarts().await?);
-        let failed_before = instance.failed_calls().await?;
+        let failed_before = eventually("calls of the operator go well", TOLD, async || {
+            let failed = instance.failed_calls().await.ok()?;
+            tokio::time::sleep(A_CALL).await;
+            (instance.failed_calls().await.ok()? == failed).then_some(failed)
+        })
+        .await?;
         let began = Moment::now();
         let master = instance.admin(&before.0.pod).await?;
         admin::fault(master, &format!("hold_shard?index=7&for_ms={}", HELD.as_millis())).await?;
@@ -49,8 +52,7 @@ pub(crate) async fn operator(cluster: &Cluster) -> anyhow::Result<()> {
         })
         .await?;
         admin::end_faults(master).await?;
-        let event =
-            eventually("an Event says what was seen", HELD, async || recovered("shard 7").await).await?;
+        let event = eventually("an Event says what was seen", TOLD, async || recovered().await).await?;
         say!("    {event}");
         let failed = instance.failed_calls().await? - failed_before;
         ensure!(failed == 1 && event.contains("failed 1 in a row"), "{failed} calls have failed: {event}");

@@ -151,7 +151,7 @@ fn trial(
             result
         });
         print!("\n{}", report::take());
-        result.map_err(|error| Failed::from(format!("{error:?}")))
+        result.map_err(|error| Failed::from(format!("{error:#}")))
     })
 }
 
