@@ -147,6 +147,8 @@ pub fn decide(seen: &Observed) -> Decision {
     let moving = seen.moving.is_some() || step != Step::Keep;
     if let (true, true, Some((pod, why))) = (building, objects_stand, &roll.delete)
         && may_delete(seen, pod, *why, moving)
+        // One at a time: what is broken can wait for the next pass.
+        && !actions.iter().any(|action| matches!(action, Action::Fence { .. }))
     {
         actions.push(Action::DeletePod { pod: pod.clone(), why: *why });
     }
