@@ -173,17 +173,6 @@ impl<S> Registered<S> {
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.stream
     }
-
-    /// The same registration around the same descriptor in another form, e.g. made known to a reactor. When `convert`
-    /// fails the registration ends; the descriptor then closes with the value that `convert` consumed, so the entry
-    /// is removed first.
-    pub fn try_map<T, E>(self, convert: impl FnOnce(S) -> Result<T, E>) -> Result<Registered<T>, E> {
-        let Registered { entry, stream } = self;
-        let fd_may_close = entry.suspend();
-        let stream = convert(stream)?;
-        fd_may_close.resume();
-        Ok(Registered { entry, stream })
-    }
 }
 
 #[derive(Debug)]
@@ -191,25 +180,6 @@ struct Entry {
     connections: Arc<Connections>,
     slot: usize,
     activity: Arc<Activity>,
-}
-
-impl Entry {
-    /// Takes the descriptor out of the table while somebody else might close it.
-    fn suspend(&self) -> Suspended<'_> {
-        let fd = self.connections.table.lock().slots[self.slot].fd.take();
-        Suspended { entry: self, fd }
-    }
-}
-
-struct Suspended<'a> {
-    entry: &'a Entry,
-    fd: Option<RawFd>,
-}
-
-impl Suspended<'_> {
-    fn resume(self) {
-        self.entry.connections.table.lock().slots[self.entry.slot].fd = self.fd;
-    }
 }
 
 impl Drop for Entry {
@@ -293,14 +263,5 @@ mod tests {
         server1.get_mut().write_all(b"x").unwrap();
         quiet.read_exact(&mut [0; 1]).unwrap();
         assert_eq!(connections.abort_writing(), 0);
-    }
-
-    #[test]
-    fn a_failed_conversion_ends_the_registration() {
-        let connections = Connections::new();
-        let (_client, server) = pair();
-        let result = connections.register(server).try_map(|_stream| Err::<(), _>("no"));
-        assert_eq!(result.unwrap_err(), "no");
-        assert!(connections.is_empty());
     }
 }

@@ -1,14 +1,13 @@
 //! A connection from its first byte: which protocol it speaks, and the permit in front of every write.
 
 use super::{
-    native::generation::Generation, native_connection::NativeConnection, server::ServerShared,
+    event_loop::{LoopStream, Spawner},
+    native::generation::Generation,
+    native_connection::NativeConnection,
+    server::ServerShared,
     service::Service,
 };
-use crate::{
-    admin::Protocol,
-    ha::connections::{Activity, Registered},
-    permit::ServingPermit,
-};
+use crate::{admin::Protocol, ha::connections::Activity, permit::ServingPermit};
 use std::{
     future::Future,
     io,
@@ -17,10 +16,7 @@ use std::{
     sync::Arc,
     task::{Context, Poll, ready},
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The first byte of every native frame.
 pub(super) const NATIVE_MAGIC: u8 = 0x15;
@@ -30,16 +26,13 @@ const HTTP2_FIRST: u8 = b'P';
 /// Serves a connection until it ends. A connection of neither protocol is closed silently, as the existing master does.
 /// `generation`: that of native clients on its listener, if it is for one generation only.
 pub(super) async fn serve(
-    stream: Registered<TcpStream>,
+    stream: LoopStream,
     peer: SocketAddr,
     generation: Option<&'static Generation>,
     shared: Arc<ServerShared>,
+    spawner: Spawner,
 ) {
-    let mut first = [0u8];
-    let first = tokio::time::timeout(shared.options.first_byte_timeout, stream.get_ref().peek(&mut first))
-        .await
-        .map(|result| result.map(|n| (n == 1).then_some(first[0])));
-    match first {
+    match tokio::time::timeout(shared.options.first_byte_timeout, stream.first_byte()).await {
         Ok(Ok(Some(NATIVE_MAGIC))) => {
             let io = PermitIo::new(stream, &shared, Protocol::Native);
             NativeConnection::new(io, peer, generation, &shared).await;
@@ -47,7 +40,7 @@ pub(super) async fn serve(
         Ok(Ok(Some(HTTP2_FIRST))) => {
             let io = PermitIo::new(stream, &shared, Protocol::Grpc);
             let activity = io.activity().clone();
-            if let Err(error) = shared.grpc.serve(io, activity).await {
+            if let Err(error) = shared.grpc.serve(io, activity, spawner).await {
                 tracing::debug!(%peer, %error, "gRPC connection ended");
             }
         }
@@ -59,7 +52,7 @@ pub(super) async fn serve(
 /// A connection that writes only under the serving permit: the look directly before each write (design §6.5). While
 /// calls are held for a hand-over a write waits (design §6.7).
 pub(super) struct PermitIo {
-    stream: Registered<TcpStream>,
+    stream: LoopStream,
     activity: Arc<Activity>,
     permit: Arc<ServingPermit>,
     service: Arc<Service>,
@@ -69,7 +62,7 @@ pub(super) struct PermitIo {
 }
 
 impl PermitIo {
-    fn new(stream: Registered<TcpStream>, shared: &ServerShared, protocol: Protocol) -> PermitIo {
+    fn new(stream: LoopStream, shared: &ServerShared, protocol: Protocol) -> PermitIo {
         PermitIo {
             activity: stream.activity().clone(),
             stream,
@@ -92,11 +85,24 @@ impl PermitIo {
         &self.activity
     }
 
+    /// Appends what has come to `into`, as much as fits into its capacity.
+    pub(super) fn poll_append(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut Vec<u8>,
+    ) -> Poll<io::Result<usize>> {
+        let read = self.stream.poll_append(cx, into);
+        if let Poll::Ready(Ok(bytes)) = &read {
+            self.service.telemetry().received(self.protocol, *bytes);
+        }
+        read
+    }
+
     /// Announced before the look at the permit, so that the lease thread never misses a write that it allowed.
     fn poll_permitted<T>(
         &mut self,
         cx: &mut Context<'_>,
-        write: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+        write: impl FnOnce(Pin<&mut LoopStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if let Some(over) = &mut self.hold_over {
             ready!(over.as_mut().poll(cx));
@@ -104,7 +110,7 @@ impl PermitIo {
         }
         let announced = self.activity.announce_write();
         if self.permit.may_answer() {
-            return write(Pin::new(self.stream.get_mut()), cx);
+            return write(Pin::new(&mut self.stream), cx);
         }
         drop(announced);
         if self.permit.is_suspended() {
@@ -123,7 +129,7 @@ impl AsyncRead for PermitIo {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let read = Pin::new(self.stream.get_mut()).poll_read(cx, buf);
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         let bytes = buf.filled().len() - before;
         if bytes > 0 {
             self.service.telemetry().received(self.protocol, bytes);
@@ -156,7 +162,7 @@ impl AsyncWrite for PermitIo {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(self.stream.get_mut()).poll_shutdown(cx))?;
+        ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
         Poll::Ready(Ok(()))
     }
 }

@@ -7,6 +7,7 @@ mod acceptor;
 mod budget;
 mod connection;
 mod data_thread;
+mod event_loop;
 mod generations;
 pub mod grpc;
 pub mod native;

@@ -14,7 +14,6 @@ use super::{
 use crate::permit::ServingPermit;
 use bytes::BytesMut;
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
-use send_wrapper::SendWrapper;
 use std::{
     future::Future,
     net::SocketAddr,
@@ -24,7 +23,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::AsyncWrite,
     time::{Instant, Sleep},
 };
 
@@ -42,10 +41,8 @@ const TURN: usize = 256 << 10;
 /// A call that waits for another connection's reaction (see `generations`) is tried again after this.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The answer of a parked call and whether its form was guessed; nothing when the connection must go. It stays on the
-/// thread that owns the connection, which the compiler cannot see: what borrows from the body is general over its
-/// lifetime, and such a future is not known to be `Send`.
-type Parked = SendWrapper<Pin<Box<dyn Future<Output = Option<(BytesMut, Option<Guess>)>>>>>;
+/// The answer of a parked call and whether its form was guessed; nothing when the connection must go.
+type Parked = Pin<Box<dyn Future<Output = Option<(BytesMut, Option<Guess>)>>>>;
 
 /// The connection as one future that ends when the connection does.
 pub(super) struct NativeConnection {
@@ -188,12 +185,12 @@ impl NativeConnection {
         let start = self.input.start + REQUEST_HEADER;
         let body = self.input.bytes[start..start + header.body as usize].to_vec();
         let caller = self.caller.clone();
-        self.parked.push(SendWrapper::new(Box::pin(async move {
+        self.parked.push(Box::pin(async move {
             let _reserved = reserved;
             let mut answer = BytesMut::new();
             let served = caller.serve(call.rpc, header.seq, &body, &mut answer).await;
             (served == Served::Answered).then_some((answer, call.guess))
-        })));
+        }));
     }
 
     /// Whether the next call has to wait; `Some(false)` once when it no longer has to.
@@ -210,12 +207,8 @@ impl NativeConnection {
         if !self.input.make_room(frame, cx) {
             return Poll::Pending;
         }
-        let mut buf = ReadBuf::uninit(self.input.bytes.spare_capacity_mut());
-        match Pin::new(&mut self.io).poll_read(cx, &mut buf) {
-            Poll::Ready(Ok(())) => {
-                let n = buf.filled().len();
-                // SAFETY: `buf` is the spare capacity of `bytes`, and its first `n` bytes were filled by the read.
-                unsafe { self.input.bytes.set_len(self.input.bytes.len() + n) };
+        match self.io.poll_append(cx, &mut self.input.bytes) {
+            Poll::Ready(Ok(n)) => {
                 if n > 0 {
                     self.receiving.progress();
                 }
@@ -360,7 +353,10 @@ impl Stall {
     }
 
     fn progress(&mut self) {
-        self.last_progress = Instant::now();
+        // Otherwise nobody asks, and the beginning counts.
+        if self.timer.is_some() {
+            self.last_progress = Instant::now();
+        }
     }
 
     fn poll(&mut self, in_the_middle: bool, cx: &mut Context<'_>) -> Poll<()> {

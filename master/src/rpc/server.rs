@@ -4,6 +4,7 @@ use super::{
     acceptor::{AcceptLimits, AcceptLoop, AcceptStats, Acceptor, Counts},
     budget::Budget,
     data_thread::{DataThread, ThreadState},
+    event_loop::Timers,
     grpc,
     native::{frame::Limits, generation::Generation},
     service::Service,
@@ -93,6 +94,7 @@ pub struct Server {
     // Order matters: no connection is accepted any more before the data threads end.
     acceptors: Vec<Acceptor>,
     threads: Arc<[DataThread]>,
+    _timers: Timers,
     local_address: SocketAddr,
     generation_addresses: Vec<(&'static Generation, SocketAddr)>,
     accept_ticks: Vec<Arc<AtomicU64>>,
@@ -152,8 +154,9 @@ impl Server {
             clock: clock.clone(),
             budget,
         });
+        let timers = Timers::start(format!("{name}-timers"))?;
         let threads: Arc<[DataThread]> = (0..shared.options.threads.max(1))
-            .map(|index| DataThread::start(format!("{name}-{index}"), index, shared.clone()))
+            .map(|index| DataThread::start(format!("{name}-{index}"), index, shared.clone(), timers.handle()))
             .collect::<io::Result<Vec<_>>>()?
             .into();
         let stats = Arc::new(AcceptStats::default());
@@ -161,6 +164,7 @@ impl Server {
         let mut server = Server {
             acceptors: Vec::new(),
             threads: threads.clone(),
+            _timers: timers,
             local_address,
             generation_addresses: Vec::new(),
             accept_ticks: Vec::new(),

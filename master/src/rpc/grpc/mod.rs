@@ -9,11 +9,11 @@ mod health;
 mod reads;
 mod steps;
 
-use super::{budget::Budget, server::Plane, service::Service};
+use super::{budget::Budget, event_loop::Spawner, server::Plane, service::Service};
 use crate::ha::connections::Activity;
 use budget_body::BudgetService;
 use epoch::EpochService;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use mooncake_proto::v1::master_service_server::MasterServiceServer;
 use std::{sync::Arc, time::Duration};
@@ -67,11 +67,16 @@ impl Stack {
     }
 
     /// Serves one connection to its end.
-    pub(super) async fn serve<IO>(&self, io: IO, activity: Arc<Activity>) -> Result<(), hyper::Error>
+    pub(super) async fn serve<IO>(
+        &self,
+        io: IO,
+        activity: Arc<Activity>,
+        spawner: Spawner,
+    ) -> Result<(), hyper::Error>
     where
-        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        IO: AsyncRead + AsyncWrite + Unpin + 'static,
     {
-        let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        let mut builder = hyper::server::conn::http2::Builder::new(spawner);
         builder
             .timer(TokioTimer::new())
             .max_concurrent_streams(MAX_STREAMS)
