@@ -73,11 +73,19 @@ struct Run {
     sentinel: u32,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Row {
     /// By their start, all different.
     runs: Vec<Run>,
     len: u32,
+    /// Start of the first run that has something, kept so that nobody has to look for it.
+    first: Instant,
+}
+
+impl Default for Row {
+    fn default() -> Row {
+        Row { runs: Vec::new(), len: 0, first: Instant::MAX }
+    }
 }
 
 /// The node at the front of a queue.
@@ -96,6 +104,9 @@ pub(crate) struct Front {
 pub(crate) struct Aging {
     /// Blocks of their own, so that growth moves and doubles nothing.
     chunks: Vec<Box<[Node]>>,
+    /// Nodes below this have been used. To take a new one reads nothing of it.
+    used: u32,
+    /// The first of those that are not any more.
     spare: u32,
     rows: [Row; 3],
     /// The latest time that anybody has told; ages are taken from it.
@@ -104,7 +115,7 @@ pub(crate) struct Aging {
 
 impl Default for Aging {
     fn default() -> Aging {
-        Aging { chunks: Vec::new(), spare: NONE, rows: Default::default(), now: Instant::ZERO }
+        Aging { chunks: Vec::new(), used: 0, spare: NONE, rows: Default::default(), now: Instant::ZERO }
     }
 }
 
@@ -129,17 +140,18 @@ impl Aging {
     }
 
     fn new_node(&mut self, tag: u32) -> u32 {
-        if self.spare == NONE {
-            let base = (self.chunks.len() * CHUNK) as u32;
-            let mut chunk = vec![Node { tag: 0, prev: NONE, next: NONE }; CHUNK].into_boxed_slice();
-            for (at, node) in chunk.iter_mut().enumerate().take(CHUNK - 1) {
-                node.next = base + at as u32 + 1;
+        let node = if self.spare == NONE {
+            if self.used as usize == self.chunks.len() * CHUNK {
+                let unused = Node { tag: 0, prev: 0, next: 0 };
+                self.chunks.push(vec![unused; CHUNK].into_boxed_slice());
             }
-            self.chunks.push(chunk);
-            self.spare = base;
-        }
-        let node = self.spare;
-        self.spare = self.at(node).next;
+            self.used += 1;
+            self.used - 1
+        } else {
+            let node = self.spare;
+            self.spare = self.at(node).next;
+            node
+        };
         *self.at_mut(node) = Node { tag, prev: node, next: node };
         node
     }
@@ -149,10 +161,19 @@ impl Aging {
         self.spare = node;
     }
 
-    fn unlink(&mut self, node: u32) {
+    /// Whether its run has nothing any more.
+    fn unlink(&mut self, node: u32) -> bool {
         let Node { prev, next, .. } = *self.at(node);
         self.at_mut(prev).next = next;
         self.at_mut(next).prev = prev;
+        // Only the sentinel is left of the circle.
+        prev == next
+    }
+
+    fn find_first(&mut self, queue: Queue) {
+        let runs = &self.rows[queue as usize].runs;
+        let first = runs.iter().find(|run| !self.is_empty_run(run));
+        self.rows[queue as usize].first = first.map_or(Instant::MAX, |run| run.start);
     }
 
     /// Links a node in at the end of a run.
@@ -180,25 +201,29 @@ impl Aging {
 
     /// The earliest time at which the front of a queue may be worth a look; [`Instant::MAX`] if it is empty.
     pub(crate) fn earliest(&self, queue: Queue) -> Instant {
-        let runs = &self.rows[queue as usize].runs;
-        runs.iter().find(|run| !self.is_empty_run(run)).map_or(Instant::MAX, |run| run.start)
+        self.rows[queue as usize].first
     }
 
     /// Puts an object into a queue.
     pub(crate) fn insert(&mut self, queue: Queue, tag: u32, at: Instant) -> Slot {
         let node = self.new_node(tag);
-        let sentinel = self.run_for(queue, at);
+        let (sentinel, start) = self.run_for(queue, at);
         self.link(node, sentinel);
-        self.rows[queue as usize].len += 1;
+        let row = &mut self.rows[queue as usize];
+        row.len += 1;
+        row.first = row.first.min(start);
         Slot::new(node, queue)
     }
 
     /// Takes an object out of the queue in which it is.
     pub(crate) fn remove(&mut self, queue: Queue, slot: Slot) {
         debug_assert!(slot != Slot::NONE);
-        self.unlink(slot.node());
+        let was_last = self.unlink(slot.node());
         self.drop_node(slot.node());
         self.rows[queue as usize].len -= 1;
+        if was_last {
+            self.find_first(queue);
+        }
         if self.rows.iter().all(|row| row.len == 0) {
             // Nobody refers to any node: give everything back rather than keep its peak for ever.
             *self = Aging { now: self.now, ..Aging::default() };
@@ -208,8 +233,9 @@ impl Aging {
     /// Moves an object to another time in the same queue.
     pub(crate) fn put_at(&mut self, queue: Queue, slot: Slot, at: Instant) {
         self.unlink(slot.node());
-        let sentinel = self.run_for(queue, at);
+        let (sentinel, _) = self.run_for(queue, at);
         self.link(slot.node(), sentinel);
+        self.find_first(queue);
     }
 
     /// The node that is next in a queue, if its run begins at `limit` or before.
@@ -245,14 +271,14 @@ impl Aging {
         }
     }
 
-    /// The run to which a time belongs; opened if there is none that is close enough.
-    fn run_for(&mut self, queue: Queue, at: Instant) -> u32 {
+    /// The run to which a time belongs, and its start; opened if there is none that is close enough.
+    fn run_for(&mut self, queue: Queue, at: Instant) -> (u32, Instant) {
         let row = &self.rows[queue as usize];
         let after = row.runs.partition_point(|run| run.start <= at);
         if let Some(run) = after.checked_sub(1).and_then(|before| row.runs.get(before))
             && at.saturating_since(run.start) < self.close(at)
         {
-            return run.sentinel;
+            return (run.sentinel, run.start);
         }
         if row.runs.len() >= MAX_RUNS {
             self.join(queue);
@@ -263,7 +289,7 @@ impl Aging {
         let place = runs.partition_point(|run| run.start < start);
         debug_assert!(runs.get(place).is_none_or(|run| run.start > start));
         runs.insert(place, Run { start, sentinel });
-        sentinel
+        (sentinel, start)
     }
 
     /// Makes room for a run: by dropping empty ones, else by joining the two neighbours that are closest for their age.
@@ -316,13 +342,15 @@ impl Aging {
                 assert_eq!(self.at(run.sentinel).prev, prev);
             }
             assert_eq!(seen.len() - before, row.len as usize);
+            let first = row.runs.iter().find(|run| !self.is_empty_run(run));
+            assert_eq!(row.first, first.map_or(Instant::MAX, |run| run.start), "the first is known");
         }
         let mut spare = self.spare;
         while spare != NONE {
             assert!(nodes.insert(spare), "a spare node is in no run");
             spare = self.at(spare).next;
         }
-        assert_eq!(nodes.len(), self.chunks.len() * CHUNK, "no node is lost");
+        assert_eq!(nodes.len(), self.used as usize, "no node is lost");
         seen
     }
 

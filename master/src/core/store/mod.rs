@@ -16,6 +16,7 @@ mod replica;
 mod shard;
 mod superseded;
 mod sweep;
+mod table;
 mod together;
 mod upsert;
 mod walk;

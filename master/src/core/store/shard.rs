@@ -7,6 +7,7 @@ use super::{
     ceiling::Footprint,
     holds::{Hold, HoldMode},
     superseded::{Medium, Superseded},
+    table::{self, Table, spread, table_hash, tag_of},
     together::prefetch_all,
 };
 use crate::{
@@ -15,7 +16,6 @@ use crate::{
     lock::{RwLock, RwLockReadGuard, RwLockWriteGuard},
     types::ClientId,
 };
-use hashbrown::HashTable;
 use std::{
     fmt,
     ops::Deref,
@@ -44,7 +44,7 @@ const QUEUES: [Queue; 3] = [Queue::Plain, Queue::Pinned, Queue::Expiry];
 /// What a shard holds.
 #[derive(Debug)]
 pub(crate) struct Contents {
-    table: HashTable<Box<Object>>,
+    table: Table,
     /// Changes whenever entries may have moved inside the table: positions of a walk are worth nothing then.
     layout: u64,
     /// Hashes of the keys whose write has not ended.
@@ -95,7 +95,7 @@ impl fmt::Debug for ShardHold<'_> {
 impl Shard {
     pub(crate) fn new(index: u16, seed: u64) -> Shard {
         let contents = Contents {
-            table: HashTable::new(),
+            table: Table::new(),
             layout: 0,
             unfinished: Vec::new(),
             aging: Aging::default(),
@@ -151,16 +151,6 @@ impl Shard {
     pub(crate) fn earliest(&self, queue: Queue) -> Instant {
         Instant::from_nanos(self.earliest[queue as usize].load(Ordering::Relaxed))
     }
-}
-
-/// What finds an object in its shard's table: 32 bits of its hash, none of which chose the shard.
-fn tag_of(hash: u64) -> u32 {
-    hash as u32
-}
-
-/// The hash under which the table knows a tag.
-fn spread(tag: u32) -> u64 {
-    u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl Contents {
@@ -250,10 +240,6 @@ impl ShardWrite<'_> {
         self
     }
 
-    fn table_hash(store: &Store, object: &Object) -> u64 {
-        spread(tag_of(store.hash(object.key())))
-    }
-
     /// Whether there is room for one more object with a key of that length and so many replicas.
     ///
     /// # Errors
@@ -270,18 +256,18 @@ impl ShardWrite<'_> {
             object.set_group(self.store.groups().enter(group, hash, object.member_state()));
         }
         let contents = &mut *self.contents;
+        let store = self.store;
         if contents.table.len() == contents.table.capacity() {
-            // No room left without moving entries.
             contents.layout += 1;
+            table::grow(&mut contents.table, store);
         }
         if object.is_unfinished() {
             contents.unfinished.push(hash);
         }
         contents.bytes += object.footprint();
-        let store = self.store;
         contents
             .table
-            .insert_unique(spread(tag_of(hash)), object, |object| Self::table_hash(store, object))
+            .insert_unique(spread(tag_of(hash)), object, |object| table_hash(store, object))
             .into_mut()
     }
 
@@ -416,7 +402,7 @@ impl ShardWrite<'_> {
         if table.capacity() > SMALL_TABLE && table.len() * 8 < table.capacity() {
             // What many keys took is given back when they are gone; at most one entry in eight moves.
             let store = self.store;
-            table.shrink_to(table.len() * 2, |object| Self::table_hash(store, object));
+            table.shrink_to(table.len() * 2, |object| table_hash(store, object));
             contents.layout += 1;
         }
         let used = contents.footprint();
