@@ -163,7 +163,7 @@ impl Server {
         let counts = Arc::new(Counts::default());
         let mut server = Server {
             acceptors: Vec::new(),
-            threads: threads.clone(),
+            threads,
             _timers: timers,
             local_address,
             generation_addresses: Vec::new(),
@@ -184,7 +184,7 @@ impl Server {
                     listener,
                     generation,
                     counts: counts.clone(),
-                    threads: threads.clone(),
+                    threads: server.threads.clone(),
                     limits: shared.options.accept.clone(),
                     connections: connections.clone(),
                     permit: permit.clone(),

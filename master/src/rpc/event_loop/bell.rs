@@ -100,9 +100,10 @@ impl TaskWaker {
         TaskWaker { bell, task, is_woken: AtomicBool::new(false) }
     }
 
-    /// It is polled now: whoever wakes it from here on does so anew.
+    /// It is polled now: whoever wakes it from here on does so anew. A swap, so that what was done before a wake-up that
+    /// found it woken already is seen by this poll.
     pub(super) fn served(&self) {
-        self.is_woken.store(false, Ordering::SeqCst);
+        self.is_woken.swap(false, Ordering::SeqCst);
     }
 }
 

@@ -10,6 +10,7 @@ use slab::Slab;
 use std::{
     any::Any,
     cell::RefCell,
+    collections::VecDeque,
     future::Future,
     io,
     net::TcpStream,
@@ -33,11 +34,11 @@ struct Task {
 
 /// Begins tasks from within a task of the same loop.
 #[derive(Clone, Default)]
-pub(in crate::rpc) struct Spawner(Rc<RefCell<Vec<Work>>>);
+pub(in crate::rpc) struct Spawner(Rc<RefCell<VecDeque<Work>>>);
 
 impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for Spawner {
     fn execute(&self, future: F) {
-        self.0.borrow_mut().push(Box::pin(async move {
+        self.0.borrow_mut().push_back(Box::pin(async move {
             future.await;
         }));
     }
@@ -109,7 +110,7 @@ impl Tasks {
         self.poll(task);
         loop {
             // What begins begins more in its turn, so nothing is borrowed meanwhile.
-            let Some(work) = self.spawned.0.borrow_mut().pop() else { return };
+            let Some(work) = self.spawned.0.borrow_mut().pop_front() else { return };
             let entry = self.slots.vacant_entry();
             let task = entry.key();
             let woken = Arc::new(TaskWaker::new(self.bell.clone(), task));

@@ -1,4 +1,5 @@
-//! The time of the loops: sleeps of their tasks end by a thread that does nothing else.
+//! The time of the loops: sleeps of their tasks end by a thread that does hardly anything else. (What a library spawns by
+//! itself runs there, too: the answers to gRPC reflection.)
 
 use std::{io, thread::JoinHandle};
 use tokio::{
