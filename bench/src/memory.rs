@@ -7,6 +7,8 @@ use std::{thread, time::Duration};
 
 /// Fills connections, which share the work.
 const FILLERS: u64 = 4;
+/// What was freed on the way (tables that have grown) is given back a little later.
+const SETTLED: Duration = Duration::from_secs(3);
 
 /// Puts `keys` keys of `key_bytes` bytes, then removes them.
 pub(crate) fn run(
@@ -39,10 +41,10 @@ pub(crate) fn run(
             .try_for_each(|filler| filler.join().map_err(|_| anyhow::anyhow!("a filler panicked"))?)
     })?;
     let seconds = begin.elapsed().as_secs_f64();
+    thread::sleep(SETTLED);
     let full = resident()?;
     let removed = ports.open()?.remove_all()?;
-    // Memory is given back a little later.
-    thread::sleep(Duration::from_secs(3));
+    thread::sleep(SETTLED);
     let after = resident()?;
     let mut figures = vec![
         ("bytes_per_key", full.saturating_sub(before) as f64 / keys as f64),
