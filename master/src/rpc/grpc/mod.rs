@@ -7,6 +7,7 @@ mod convert;
 mod epoch;
 mod health;
 mod reads;
+mod router;
 mod steps;
 
 use super::{budget::Budget, event_loop::Spawner, server::Plane, service::Service};
@@ -16,6 +17,7 @@ use epoch::EpochService;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use mooncake_proto::v1::master_service_server::MasterServiceServer;
+use router::Router;
 use std::{sync::Arc, time::Duration};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::service::Routes;
@@ -33,7 +35,7 @@ const SEND_BUFFER: usize = 256 << 10;
 /// The services of one port, ready to be put on any number of connections.
 #[derive(Clone)]
 pub(super) struct Stack {
-    service: BudgetService<Routes>,
+    service: BudgetService<Router>,
     calls: Arc<Service>,
     stall_timeout: Duration,
 }
@@ -53,7 +55,7 @@ impl Stack {
         let master = MasterServiceServer::new(steps::Calls::new(service, plane))
             .max_decoding_message_size(max_frame)
             .max_encoding_message_size(usize::MAX);
-        let mut routes = Routes::new(master);
+        let mut routes = Routes::default();
         if plane == Plane::Main {
             routes = routes.add_service(tonic_health::pb::health_server::HealthServer::new(
                 health::Health::new(readiness),
@@ -62,7 +64,7 @@ impl Stack {
         if let Some(reflection) = reflection() {
             routes = routes.add_service(reflection);
         }
-        let service = BudgetService::new(routes.prepare(), budget, stall_timeout);
+        let service = BudgetService::new(Router::new(master, routes.prepare()), budget, stall_timeout);
         Stack { service, calls, stall_timeout }
     }
 
