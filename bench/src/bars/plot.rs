@@ -16,9 +16,9 @@ const OPS: [(&str, &str); 7] = [
     ("get", "Get"),
     ("exist", "Exist"),
     ("ping", "Ping"),
-    ("batchput", "BatchPut, per key"),
-    ("batchget", "BatchGet, per key"),
-    ("batchexist", "BatchExist, per key"),
+    ("batchput", "BatchPut"),
+    ("batchget", "BatchGet"),
+    ("batchexist", "BatchExist"),
 ];
 const COLOURS: [&str; 7] = ["#c0392b", "#2471a3", "#1e8449", "#7d3c98", "#c0392b", "#2471a3", "#1e8449"];
 
