@@ -168,11 +168,6 @@ impl<S> Registered<S> {
     pub fn activity(&self) -> &Arc<Activity> {
         &self.entry.activity
     }
-
-    /// The connection.
-    pub fn get_mut(&mut self) -> &mut S {
-        &mut self.stream
-    }
 }
 
 #[derive(Debug)]
@@ -210,14 +205,14 @@ mod tests {
         let connections = Connections::new();
         let (mut client, server) = pair();
         server.set_nonblocking(true).unwrap();
-        let mut server = connections.register(server);
+        let server = connections.register(server);
         // Fill the peer's window, so that bytes are queued on our side.
         let mut queued = 0usize;
-        while let Ok(n) = server.get_mut().write(&[7; 16384]) {
+        while let Ok(n) = server.get_ref().write(&[7; 16384]) {
             queued += n;
         }
         assert_eq!(connections.abort_all(), 1);
-        assert!(server.get_mut().write(b"late").is_err(), "a later write must fail");
+        assert!(server.get_ref().write(b"late").is_err(), "a later write must fail");
         let mut got = 0usize;
         let error = loop {
             match client.read(&mut [0; 16384]) {
@@ -249,7 +244,7 @@ mod tests {
     fn only_the_connection_that_writes_is_aborted_and_calls_are_seen() {
         let connections = Connections::new();
         let ((mut quiet, server1), (mut busy, server2)) = (pair(), pair());
-        let (mut server1, server2) = (connections.register(server1), connections.register(server2));
+        let (server1, server2) = (connections.register(server1), connections.register(server2));
         assert!(!connections.any_call());
         let call = server1.activity().call();
         assert!(connections.any_call());
@@ -260,7 +255,7 @@ mod tests {
         assert_eq!(connections.abort_writing(), 1);
         drop(writing);
         assert_eq!(busy.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::ConnectionReset);
-        server1.get_mut().write_all(b"x").unwrap();
+        server1.get_ref().write_all(b"x").unwrap();
         quiet.read_exact(&mut [0; 1]).unwrap();
         assert_eq!(connections.abort_writing(), 0);
     }

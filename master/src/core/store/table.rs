@@ -1,14 +1,14 @@
 //! A shard's table of objects: what finds one, and how it grows.
 
-use super::{Object, Store, together::prefetch_all};
+use super::{
+    Object, Store,
+    together::{TOGETHER, prefetch_all},
+};
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 
 /// Objects by the [hash of their tag](spread).
 pub(super) type Table = HashTable<Box<Object>>;
-
-/// Objects that are looked at together while a table grows.
-const TOGETHER: usize = 16;
 
 /// What finds an object in its shard's table: 32 bits of its hash, none of which chose the shard.
 pub(super) fn tag_of(hash: u64) -> u32 {

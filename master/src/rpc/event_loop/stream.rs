@@ -19,7 +19,7 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Reads of one connection before others get their turn: a peer that sends without end does not keep the thread.
-const READS_PER_TURN: u32 = 64;
+pub(super) const READS_PER_TURN: u32 = 64;
 
 /// What is known of a socket. The kernel tells changes only (edge-triggered), so what it told holds until a call says
 /// otherwise.
@@ -100,21 +100,8 @@ impl LoopStream {
             return Poll::Pending;
         };
         reads.set(left);
-        match recv(self.stream.get_ref(), buf, flags) {
-            Ok(read) => {
-                readable.set(read.1 >= room || ended.get());
-                Poll::Ready(Ok(read))
-            }
-            Err(Errno::AGAIN) => {
-                readable.set(false);
-                Poll::Pending
-            }
-            Err(Errno::INTR) => {
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
-            Err(error) => Poll::Ready(Err(error.into())),
-        }
+        let received = recv(self.stream.get_ref(), buf, flags);
+        called(cx, readable, received, |(_, n)| *n >= room || ended.get())
     }
 
     /// Fewer bytes than `len` mean that no more fit now.
@@ -128,21 +115,32 @@ impl LoopStream {
         if !writable.get() {
             return Poll::Pending;
         }
-        match send(self.stream.get_ref()) {
-            Ok(sent) => {
-                writable.set(sent >= len || ended.get());
-                Poll::Ready(Ok(sent))
-            }
-            Err(Errno::AGAIN) => {
-                writable.set(false);
-                Poll::Pending
-            }
-            Err(Errno::INTR) => {
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
-            Err(error) => Poll::Ready(Err(error.into())),
+        called(cx, writable, send(self.stream.get_ref()), |sent| *sent >= len || ended.get())
+    }
+}
+
+/// What a call of the kernel came to; `ready` is whether the next one may come to anything, which `is_more` says of a call
+/// that did.
+fn called<T>(
+    cx: &Context<'_>,
+    ready: &Cell<bool>,
+    result: rustix::io::Result<T>,
+    is_more: impl FnOnce(&T) -> bool,
+) -> Poll<io::Result<T>> {
+    match result {
+        Ok(done) => {
+            ready.set(is_more(&done));
+            Poll::Ready(Ok(done))
         }
+        Err(Errno::AGAIN) => {
+            ready.set(false);
+            Poll::Pending
+        }
+        Err(Errno::INTR) => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+        Err(error) => Poll::Ready(Err(error.into())),
     }
 }
 

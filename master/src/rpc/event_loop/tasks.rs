@@ -69,17 +69,24 @@ impl Tasks {
         work: impl FnOnce(LoopStream, Spawner) -> F,
     ) -> io::Result<()> {
         let readiness = Rc::<Readiness>::default();
-        let entry = self.slots.vacant_entry();
+        let task = self.slots.vacant_key();
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         // Closing the socket, its only descriptor, ends this. An event that was taken before tells the next task of that
         // number something untrue, which its next call finds out.
-        epoll::add(&*self.epoll, stream.get_ref(), EventData::new_u64(entry.key() as u64), flags)?;
+        epoll::add(&*self.epoll, stream.get_ref(), EventData::new_u64(task as u64), flags)?;
         let work = Box::pin(work(LoopStream::new(stream, readiness.clone()), self.spawned.clone()));
-        let woken = Arc::new(TaskWaker::new(self.bell.clone(), entry.key()));
-        let waker = Waker::from(woken.clone());
         // Its first event is on its way: a socket that is new can be written.
-        entry.insert(Task { work, waker, woken, readiness: Some(readiness) });
+        self.add(work, Some(readiness));
         Ok(())
+    }
+
+    /// Gives the work the next free number, which is returned. It is not polled yet.
+    fn add(&mut self, work: Work, readiness: Option<Rc<Readiness>>) -> usize {
+        let entry = self.slots.vacant_entry();
+        let task = entry.key();
+        let woken = Arc::new(TaskWaker::new(self.bell.clone(), task));
+        entry.insert(Task { work, waker: Waker::from(woken.clone()), woken, readiness });
+        task
     }
 
     /// The kernel said something about the socket of that task.
@@ -111,10 +118,7 @@ impl Tasks {
         loop {
             // What begins begins more in its turn, so nothing is borrowed meanwhile.
             let Some(work) = self.spawned.0.borrow_mut().pop_front() else { return };
-            let entry = self.slots.vacant_entry();
-            let task = entry.key();
-            let woken = Arc::new(TaskWaker::new(self.bell.clone(), task));
-            entry.insert(Task { work, waker: Waker::from(woken.clone()), woken, readiness: None });
+            let task = self.add(work, None);
             self.poll(task);
         }
     }

@@ -239,6 +239,35 @@ fn a_peer_that_sends_without_end_keeps_nobody() {
     sender.join().unwrap();
 }
 
+/// What comes in one piece is thousands of small reads, of which each turn does a bounded number.
+#[test]
+fn a_turn_reads_a_bounded_number_of_times() {
+    const SIZE: usize = 64 << 10;
+    let running = Running::start();
+    let (told, hears) = std::sync::mpsc::channel();
+    let mut client = running.serve(move |mut stream, _| async move {
+        let (mut all, mut most) = (0, 0);
+        let mut bytes = Vec::with_capacity(16);
+        poll_fn(|cx| {
+            let mut reads = 0;
+            while all < SIZE {
+                match stream.poll_append(cx, &mut bytes) {
+                    Poll::Ready(read) => all += read.unwrap(),
+                    Poll::Pending => return Poll::Pending,
+                }
+                bytes.clear();
+                reads += 1;
+                most = most.max(reads);
+            }
+            Poll::Ready(())
+        })
+        .await;
+        told.send(most).unwrap();
+    });
+    client.write_all(&vec![0; SIZE]).unwrap();
+    assert!(hears.recv_timeout(LIMIT).unwrap() <= stream::READS_PER_TURN);
+}
+
 #[test]
 fn the_end_of_the_loop_and_an_abort_end_connections() {
     let mut running = Running::start();
